@@ -1,0 +1,129 @@
+"""Django's settings. Everything that differs between two sites comes from the environment (docs/operating.md lists it)."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+from coordinator import env
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+DEBUG = env.flag("SEPAL_DEBUG")
+# A key of its own for each process where none is given: nothing signed then outlives the process, and no key is public.
+SECRET_KEY = env.text("SEPAL_SECRET_KEY") or secrets.token_urlsafe(50)
+ALLOWED_HOSTS = env.words("SEPAL_ALLOWED_HOSTS", "127.0.0.1 localhost")
+SEPAL_URL = env.text("SEPAL_URL", "http://127.0.0.1:8000").rstrip("/")
+CSRF_TRUSTED_ORIGINS = [SEPAL_URL]
+
+# The swarm that this site watches.
+SEPAL_SWARM = env.text("SEPAL_SWARM", "main")
+SEPAL_INITIAL_PEERS = env.words("SEPAL_INITIAL_PEERS")
+SEPAL_CRAWL_INTERVAL_S = env.seconds("SEPAL_CRAWL_INTERVAL_S", default=30.0)
+SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
+
+INSTALLED_APPS = [
+    "daphne",
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "django.contrib.postgres",
+    "django.contrib.staticfiles",
+    "channels",
+    "corsheaders",
+    "csp",
+    "monitor",
+    "coordinator",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "corsheaders.middleware.CorsMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+
+ROOT_URLCONF = "coordinator.urls"
+ASGI_APPLICATION = "coordinator.asgi.application"
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+    }
+]
+
+DATABASES = {"default": env.database()}
+
+REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+CHANNEL_LAYERS = {
+    "default": {
+        # Unlike the core layer, this one keeps its clients when Redis restarts.
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [REDIS_URL], "prefix": "sepal"},
+    }
+}
+
+CELERY_BROKER_URL = REDIS_URL
+CELERY_RESULT_BACKEND = REDIS_URL
+CELERY_TASK_DEFAULT_QUEUE = "default"
+CELERY_TASK_ROUTES = {"monitor.tasks.crawl": {"queue": "crawl"}, "monitor.tasks.dial": {"queue": "crawl"}}
+CELERY_TASK_TIME_LIMIT = 300
+CELERY_RESULT_EXPIRES = 300
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULE = {
+    "crawl": {
+        "task": "monitor.tasks.crawl",
+        "schedule": SEPAL_CRAWL_INTERVAL_S,
+        # A crawl that waited longer than one interval is not worth running: the next one is due.
+        "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
+    },
+}
+
+STATIC_URL = "static/"
+STATIC_ROOT = BASE_DIR / ".run" / "static"
+# Serves straight from the packages' static folders, so that no collectstatic step can be forgotten.
+WHITENOISE_USE_FINDERS = True
+WHITENOISE_AUTOREFRESH = DEBUG
+
+USE_TZ = True
+TIME_ZONE = "UTC"
+LANGUAGE_CODE = "en"
+USE_I18N = False
+
+CORS_ALLOW_ALL_ORIGINS = True
+CORS_URLS_REGEX = r"^/(api|metrics)"
+CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
+CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "script-src": ["'self'"],
+        "style-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "connect-src": ["'self'"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+        "form-action": ["'self'"],
+    }
+}
+SECURE_REFERRER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["stderr"], "level": env.text("SEPAL_LOG_LEVEL", "INFO").upper()},
+    # One line a request on the crawler's side says nothing that the crawl records do not.
+    "loggers": {"celery.app.trace": {"level": "WARNING"}, "httpx": {"level": "WARNING"}},
+}

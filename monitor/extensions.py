@@ -1,0 +1,30 @@
+"""What others show on the monitor's pages and in its JSON. The monitor observes and does not know who advises; whoever
+does registers here when Django starts (`AppConfig.ready`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Extension:
+    """`documents(swarm, prefix)` is a JSON-ready list for the model's document, under `key`;
+    `template` renders it on the model's page, with the list as `items`."""
+
+    key: str
+    template: str
+    documents: Callable[[str, str], list[dict[str, Any]]]
+
+
+_extensions: dict[str, Extension] = {}
+
+
+def register(extension: Extension) -> None:
+    _extensions[extension.key] = extension
+
+
+def registered() -> tuple[Extension, ...]:
+    return tuple(_extensions[key] for key in sorted(_extensions))

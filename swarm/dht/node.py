@@ -1,0 +1,151 @@
+"""One peer of the swarm: a p2pd daemon, a DHT node on it, and whether they still work.
+
+A dead or frozen p2pd answers wrongly and in silence: unknown keys come back empty at once, known ones with old values. So
+`check_alive` must succeed before what is read counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hivemind.dht.node import DHTNode
+from hivemind.p2p import P2P, PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, P2PDaemonError
+
+from swarm.dht.addresses import peer_id_of
+from swarm.dht.tolerant import TolerantSerializer
+from swarm.errors import LocalError, Unreachable
+
+LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
+HEALTH_TIMEOUT_S = 5.0
+"""A p2pd on this machine answers in milliseconds."""
+
+
+@dataclass(frozen=True)
+class NodeConfig:
+    """`port_mapping` asks the local network's gateway to open a port (UPnP, NAT-PMP); `relay` lets peers behind a NAT be
+    reached through others. Both are off unless an operator wants them: no traffic beyond the addresses given."""
+
+    initial_peers: tuple[str, ...] = ()
+    listen: tuple[str, ...] = LOOPBACK
+    announce: tuple[str, ...] = ()
+    client_mode: bool = False
+    identity_path: Path | None = None
+    port_mapping: bool = False
+    relay: bool = False
+
+
+@dataclass
+class Node:
+    """A running peer. Made by `start_node`, ended by `stop`."""
+
+    config: NodeConfig
+    p2p: P2P
+    dht: DHTNode
+    answered_at: dict[bytes, float] = field(default_factory=dict)
+    """DHT id -> when (monotonic seconds) some peer last answered a look-up of it, whether it had a value or not."""
+
+    @property
+    def peer_id(self) -> str:
+        return str(self.p2p.peer_id.to_base58())
+
+    async def addresses(self) -> tuple[str, ...]:
+        """Where others can reach this peer, each with its peer id."""
+        visible = await self.p2p.get_visible_maddrs()
+        return tuple(str(address) for address in visible)
+
+    async def check_alive(self) -> None:
+        """Raises Unreachable where p2pd does not answer, or where a node with bootstrap peers knows nobody any more."""
+        try:
+            await asyncio.wait_for(self.p2p.list_peers(), HEALTH_TIMEOUT_S)
+        except (TimeoutError, OSError, ControlFailure, P2PDaemonError) as error:
+            raise Unreachable(f"p2pd does not answer ({type(error).__name__})") from error
+        if self.config.initial_peers and not self.dht.protocol.routing_table.uid_to_peer_id:
+            raise Unreachable("the routing table is empty: no peer of the swarm is known any more")
+
+    async def bootstrap_states(self, timeout_s: float = 5.0) -> dict[str, bool]:
+        """For each bootstrap peer id whether it answers a DHT ping now."""
+        peer_ids = sorted({peer_id_of(address) for address in self.config.initial_peers})
+
+        async def answers(peer_id: str) -> bool:
+            try:
+                ping = self.dht.protocol.call_ping(PeerID.from_base58(peer_id))
+                return await asyncio.wait_for(ping, timeout_s) is not None
+            except TimeoutError:
+                return False
+
+        return dict(zip(peer_ids, await asyncio.gather(*map(answers, peer_ids)), strict=True))
+
+    async def stop(self) -> None:
+        await self.dht.shutdown()
+        await self.p2p.shutdown()
+
+
+async def start_node(config: NodeConfig) -> Node:
+    """Joins the swarm. Raises LocalError where p2pd cannot start here, Unreachable where no bootstrap peer answers."""
+    try:
+        p2p = await P2P.create(
+            initial_peers=list(config.initial_peers) or None,
+            host_maddrs=list(config.listen),
+            announce_maddrs=list(config.announce) or None,
+            dht_mode="client" if config.client_mode else "server",
+            identity_path=str(config.identity_path) if config.identity_path else None,
+            nat_port_map=config.port_mapping,
+            use_relay=config.relay,
+            use_auto_relay=config.relay,
+            auto_nat=config.relay,
+            # The check starts a second p2pd with port mapping on, and so talks to the gateway whatever we asked for.
+            check_if_identity_free=False,
+        )
+    except (P2PDaemonError, OSError) as error:
+        raise _explained(error, config) from error
+    try:
+        dht = await DHTNode.create(
+            p2p,
+            initial_peers=list(config.initial_peers) or None,
+            client_mode=config.client_mode,
+            num_workers=32,
+            cache_locally=False,
+            cache_on_store=False,
+            cache_nearest=0,
+            ensure_bootstrap_success=True,
+            strict=False,
+        )
+    except RuntimeError as error:
+        await p2p.shutdown()
+        raise Unreachable(_nobody_answers(config.initial_peers)) from error
+    dht.protocol.serializer = TolerantSerializer
+    node = Node(config, p2p, dht)
+    _note_answers(node)
+    return node
+
+
+def _note_answers(node: Node) -> None:
+    """Lets `reading` tell a key that nobody holds from a key that nobody was there to answer for."""
+    call_find = node.dht.protocol.call_find
+
+    async def noting(peer: PeerID, keys: Sequence[object]) -> object:
+        response = await call_find(peer, keys)
+        now = time.monotonic()
+        node.answered_at.update((key.to_bytes(), now) for key in response or ())
+        return response
+
+    node.dht.protocol.call_find = noting
+
+
+def _explained(error: Exception, config: NodeConfig) -> Exception:
+    text = str(error)
+    if "failed to connect to bootstrap peers" in text:
+        return Unreachable(_nobody_answers(config.initial_peers))
+    if "address already in use" in text or "failed to listen" in text:
+        return LocalError(f"cannot listen on {', '.join(config.listen)}: the port is taken. Choose another one, or 0 for any")
+    return LocalError(f"p2pd, libp2p's daemon, did not start: {text[:300]}")
+
+
+def _nobody_answers(initial_peers: Sequence[str]) -> str:
+    listed = ", ".join(initial_peers)
+    return f"no bootstrap peer answers ({listed}). Is it running, is the address right, and may this machine reach it?"

@@ -1,0 +1,84 @@
+"""Dial one server and ask it for the blocks at the edges of its span. libp2p itself authenticates who answers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from hivemind.p2p import P2P, PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
+from hivemind.proto import runtime_pb2
+
+from swarm.errors import BadRecord
+from swarm.snapshot import Outcome, Visit
+from swarm.wire.codec import as_map, decode
+from swarm.wire.keys import block_uid
+from swarm.wire.spans import Span
+from swarm.wire.text import clean_text
+
+INFO_RPC = "TransformerConnectionHandler.rpc_info"
+DIAL_TIMEOUT_S = 5.0
+"""As health.petals.dev: a peer behind a relay takes up to 3 s."""
+
+
+async def visit(p2p: P2P, peer_id: str, prefix: str, span: Span, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
+    """Asks for the first and the last block of the claimed span: a server that lacks one of them answers with an error."""
+    edges = dict.fromkeys((block_uid(prefix, span.start), block_uid(prefix, span.end - 1)))
+    return await _ask(p2p, peer_id, list(edges), timeout_s)
+
+
+async def dial(p2p: P2P, peer_id: str, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
+    """Is somebody there at all? A peer that speaks libp2p but serves no blocks counts as `protocol absent`: it was reached."""
+    return await _ask(p2p, peer_id, [""], timeout_s)
+
+
+async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Visit:
+    started = time.monotonic()
+    answer: dict[str, object] = {}
+    outcome, detail = Outcome.ANSWERED, ""
+    try:
+        async with asyncio.timeout(timeout_s):
+            peer = PeerID.from_base58(peer_id)
+            for uid in uids:
+                reply = await p2p.call_protobuf_handler(peer, INFO_RPC, runtime_pb2.ExpertUID(uid=uid), runtime_pb2.ExpertInfo)
+                answer = as_map(decode(reply.serialized_info))
+    except TimeoutError:
+        outcome, detail = Outcome.TIMEOUT, f"no answer within {timeout_s:g} s"
+    except BadRecord as error:
+        outcome, detail = Outcome.ERROR, f"the answer to rpc_info cannot be read: {error.detail}"
+    except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError) as error:
+        outcome, detail = classify(error), (clean_text(str(error), 300) or type(error).__name__)
+    cache = answer.get("cache_tokens_available")
+    return Visit(
+        peer_id=peer_id,
+        at=time.time(),
+        outcome=outcome,
+        detail=detail,
+        round_trip_s=(time.monotonic() - started) / len(uids) if outcome is Outcome.ANSWERED else None,
+        version=clean_text(answer.get("version")),
+        cache_tokens_left=cache if isinstance(cache, int) and not isinstance(cache, bool) and cache >= 0 else None,
+    )
+
+
+_DIAL_ERRORS = (
+    # In this order: "failed to dial" texts list every address tried and may quote any of the others.
+    ("protocols not supported", Outcome.PROTOCOL_ABSENT),
+    ("protocol not supported", Outcome.PROTOCOL_ABSENT),
+    ("no addresses", Outcome.NO_ADDRESS),
+    ("no good addresses", Outcome.NO_ADDRESS),
+    ("routing: not found", Outcome.NO_ADDRESS),
+    ("failed to find any peer", Outcome.NO_ADDRESS),
+    ("connection refused", Outcome.REFUSED),
+    ("all dials failed", Outcome.REFUSED),
+    ("failed to dial", Outcome.REFUSED),
+    ("deadline exceeded", Outcome.TIMEOUT),
+    ("i/o timeout", Outcome.TIMEOUT),
+)
+
+
+def classify(error: Exception) -> Outcome:
+    """libp2p's and the handler's error texts -> the closed list; the raw text is kept beside it."""
+    if isinstance(error, P2PHandlerError):
+        return Outcome.NOT_HELD if "KeyError" in str(error) else Outcome.ERROR
+    text = str(error).lower()
+    return next((outcome for fragment, outcome in _DIAL_ERRORS if fragment in text), Outcome.ERROR)

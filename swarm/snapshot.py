@@ -1,0 +1,239 @@
+"""One swarm at one instant: which models there are, who claims which blocks, who answered when visited, what could not be read.
+
+Pure: readings, visits and the time come in, a frozen Snapshot goes out. A server's own answer beats its record, a bad
+record costs only itself, and what could not be read is kept apart from what is not there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from swarm.errors import BadRecord
+from swarm.wire.keys import MAX_BLOCKS, MODELS_KEY, block_uid, parse_peer_id, parse_prefix
+from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_model_record, parse_server_record
+from swarm.wire.spans import Span, runs
+
+MAX_RECORD_LIFE_S = 900.0
+"""A record may count for this long after it was read, whatever expiry it claims: twice the longest update period in use
+plus slack. The DHT itself accepts expiries ten years ahead, from anyone."""
+
+
+class PeerState(StrEnum):
+    """The five words that people are shown for a server, and one for a server that nobody has visited."""
+
+    ONLINE = "online"
+    JOINING = "joining"
+    LEAVING = "leaving"
+    UNREACHABLE = "unreachable"
+    GONE = "gone"
+    NOT_CHECKED = "not checked"
+
+
+class Outcome(StrEnum):
+    """How a visit to a server ended."""
+
+    ANSWERED = "answered"
+    NOT_HELD = "not held"
+    PROTOCOL_ABSENT = "protocol absent"
+    REFUSED = "refused"
+    NO_ADDRESS = "no address"
+    TIMEOUT = "timeout"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value under one subkey as it was read: decoded, or the BadRecord that decoding ended in. Times in Unix seconds."""
+
+    subkey: object
+    value: object
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one pass over some DHT keys brought. A key in `unread` was not answered for by any peer: it says nothing."""
+
+    entries: Mapping[str, Sequence[Entry]]
+    unread: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """One dial of one server, asking it for the blocks at the edges of its span. `detail` is the raw text of an error."""
+
+    peer_id: str
+    at: float
+    outcome: Outcome
+    detail: str = ""
+    round_trip_s: float | None = None
+    version: str | None = None
+    cache_tokens_left: int | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.outcome is Outcome.ANSWERED
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One server of one model. `expires_at` is when its record runs out, capped."""
+
+    peer_id: str
+    span: Span
+    state: PeerState
+    record: ServerRecord
+    expires_at: float
+    visit: Visit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A record that was left out, and why: a page that shows nothing must be able to say so."""
+
+    key: str
+    subkey: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """One model's part of a snapshot; servers in order of span, then peer id."""
+
+    prefix: str
+    num_blocks: int
+    repository: str | None
+    servers: tuple[Server, ...] = ()
+    unread_blocks: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    swarm: str
+    at: float
+    models: tuple[Model, ...]
+    dropped: tuple[Dropped, ...] = ()
+
+    def model(self, prefix: str) -> Model | None:
+        return next((model for model in self.models if model.prefix == prefix), None)
+
+
+@dataclass
+class _Claims:
+    """Everything that stands in the DHT for one peer under one model."""
+
+    newest: ServerRecord
+    expires_at: float
+    blocks_by_span: dict[Span | None, set[int]] = field(default_factory=lambda: defaultdict(set))
+
+
+def read_models(reading: Reading) -> tuple[dict[str, ModelRecord], list[Dropped]]:
+    """The index of models by prefix, and the entries that are none."""
+    models: dict[str, ModelRecord] = {}
+    dropped: list[Dropped] = []
+    for entry in reading.entries.get(MODELS_KEY, ()):
+        try:
+            prefix = parse_prefix(entry.subkey)
+            models[prefix] = parse_model_record(_decoded(entry))
+        except BadRecord as error:
+            dropped.append(_dropped(MODELS_KEY, entry, error))
+    return models, dropped
+
+
+def read_servers(
+    prefix: str, num_blocks: int, reading: Reading, at: float
+) -> tuple[dict[str, tuple[ServerRecord, Span, float]], list[Dropped]]:
+    """Each peer's newest record, the span it may count for, and the record's capped expiry.
+
+    A span never reaches beyond the keys under which it stands, so that one record cannot claim a whole model; and only the
+    keys of the newest record count, so that the old records of a server that moved never widen its span.
+    """
+    claims: dict[str, _Claims] = {}
+    dropped: list[Dropped] = []
+    for block in range(min(num_blocks, MAX_BLOCKS)):
+        key = block_uid(prefix, block)
+        for entry in reading.entries.get(key, ()):
+            if entry.expires_at <= at:
+                continue
+            try:
+                peer_id = parse_peer_id(entry.subkey)
+                _add_claim(claims, peer_id, block, parse_server_record(_decoded(entry)), entry.expires_at)
+            except BadRecord as error:
+                dropped.append(_dropped(key, entry, error))
+    servers: dict[str, tuple[ServerRecord, Span, float]] = {}
+    for peer_id, claim in sorted(claims.items()):
+        span = _span_of(claim)
+        if span is None:
+            subject = f"{prefix}.{claim.newest.span.start}" if claim.newest.span else prefix
+            dropped.append(Dropped(subject, peer_id, "span", f"claims {claim.newest.span}, but no key of it stands in the DHT"))
+            continue
+        servers[peer_id] = (claim.newest, span, min(claim.expires_at, at + MAX_RECORD_LIFE_S))
+    return servers, dropped
+
+
+def assemble(
+    swarm: str,
+    at: float,
+    models: Mapping[str, ModelRecord],
+    readings: Mapping[str, Reading],
+    visits: Mapping[str, Visit] | None,
+    dropped: Iterable[Dropped] = (),
+) -> Snapshot:
+    """The snapshot. With `visits` None, announcements are believed (a block server's own view); otherwise an announced server
+    that nobody visited is `not checked` and one that did not answer `unreachable`: announced is not served."""
+    left_out = list(dropped)
+    assembled: list[Model] = []
+    for prefix, record in sorted(models.items()):
+        reading = readings.get(prefix, Reading({}))
+        found, bad = read_servers(prefix, record.num_blocks, reading, at)
+        left_out.extend(bad)
+        servers = [
+            Server(peer_id, span, state_of(announced, visits, peer_id), announced, expires_at, (visits or {}).get(peer_id))
+            for peer_id, (announced, span, expires_at) in found.items()
+        ]
+        unread = frozenset(b for b in range(record.num_blocks) if block_uid(prefix, b) in reading.unread)
+        ordered = tuple(sorted(servers, key=lambda server: (server.span, server.peer_id)))
+        assembled.append(Model(prefix, record.num_blocks, record.repository, ordered, unread))
+    return Snapshot(swarm, at, tuple(assembled), tuple(left_out))
+
+
+def state_of(record: ServerRecord, visits: Mapping[str, Visit] | None, peer_id: str) -> PeerState:
+    if record.state is ServerState.OFFLINE:
+        return PeerState.LEAVING
+    if record.state is ServerState.JOINING:
+        return PeerState.JOINING
+    if visits is None:
+        return PeerState.ONLINE
+    visit = visits.get(peer_id)
+    if visit is None:
+        return PeerState.NOT_CHECKED
+    return PeerState.ONLINE if visit.answered else PeerState.UNREACHABLE
+
+
+def _decoded(entry: Entry) -> object:
+    if isinstance(entry.value, BadRecord):
+        raise entry.value
+    return entry.value
+
+
+def _dropped(key: str, entry: Entry, error: BadRecord) -> Dropped:
+    return Dropped(key, repr(entry.subkey)[:80], error.reason, error.detail)
+
+
+def _add_claim(claims: dict[str, _Claims], peer_id: str, block: int, record: ServerRecord, expires_at: float) -> None:
+    claim = claims.setdefault(peer_id, _Claims(record, expires_at))
+    if expires_at > claim.expires_at:
+        claim.newest, claim.expires_at = record, expires_at
+    claim.blocks_by_span[record.span].add(block)
+
+
+def _span_of(claim: _Claims) -> Span | None:
+    """The run of keys that stands for the newest record. Older servers announce no span: then it is their longest run."""
+    blocks = claim.blocks_by_span[claim.newest.span]
+    if claim.newest.span is not None:
+        blocks = {block for block in blocks if block in claim.newest.span}
+    return max(runs(blocks), key=lambda run: (len(run), -run.start), default=None)

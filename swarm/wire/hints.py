@@ -1,0 +1,126 @@
+"""What a block server and the coordinator say to each other over HTTP (docs/protocol.md, "Hints").
+
+The server always decides. `POST /api/v1/hint` is a question and a heartbeat; the answer is to stay or a lease, always with
+a reason; a lease is accepted before the server unloads anything.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from swarm.errors import BadRecord
+from swarm.wire.keys import MAX_BLOCKS, parse_peer_id, parse_prefix
+from swarm.wire.spans import Span
+
+
+def _checked_peer_id(value: str) -> str:
+    try:
+        return parse_peer_id(value)
+    except BadRecord as error:
+        raise ValueError(error.detail) from error
+
+
+def _checked_prefix(value: str) -> str:
+    try:
+        return parse_prefix(value)
+    except BadRecord as error:
+        raise ValueError(error.detail) from error
+
+
+PeerIdText = Annotated[str, Field(max_length=64), AfterValidator(_checked_peer_id)]
+PrefixText = Annotated[str, Field(max_length=128), AfterValidator(_checked_prefix)]
+BlockCount = Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
+
+
+class ReasonCode(StrEnum):
+    """Why the coordinator advises what it advises; the same codes stand in leases, logs and metrics."""
+
+    HOLE = "hole"
+    THINNEST = "thinnest"
+    NOTHING_NEEDED = "nothing-needed"
+    NO_SAFE_MOVE = "no-safe-move"
+    OTHER_SERVER_MOVES = "other-server-moves"
+    LEASE_OPEN = "lease-open"
+    UNKNOWN_MODEL = "unknown-model"
+    BLIND = "blind"
+    NO_FREE_SPAN = "no-free-span"
+
+
+class Urgency(StrEnum):
+    HOLE = "hole"
+    ARRIVAL = "arrival"
+
+
+class SpanDocument(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+    start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
+    end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
+
+    def to_span(self) -> Span:
+        return Span(self.start, self.end)
+
+
+class HintRequest(BaseModel):
+    """`num_blocks_max` is what fits the server, net of its attention cache; `current` is None before it serves anything."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    peer: PeerIdText
+    model: PrefixText
+    num_blocks_max: BlockCount
+    num_blocks: BlockCount
+    current: SpanDocument | None = None
+    sessions_active: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+
+
+class LeaseDocument(BaseModel):
+    """An offer to serve `start:end`. It lapses after `expires_in_s` seconds unless it is accepted."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    model: PrefixText
+    start: Annotated[int, Field(ge=0)]
+    end: Annotated[int, Field(ge=1)]
+    urgency: Urgency
+    reason_code: ReasonCode
+    reason: str
+    expires_in_s: float
+
+    def to_span(self) -> Span:
+        return Span(self.start, self.end)
+
+
+class HintAnswer(BaseModel):
+    """`lease` is there exactly when the advice is to move. `retry_after_s` says when asking again makes sense."""
+
+    model_config = ConfigDict(frozen=True)
+
+    advice: Literal["move", "stay"]
+    reason_code: ReasonCode
+    reason: str
+    retry_after_s: float
+    lease: LeaseDocument | None = None
+
+
+class LeaseReply(BaseModel):
+    """`stale` to an accept: the swarm has changed, stay. `stale` to a progress report: the lease is gone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    outcome: Literal["ok", "stale"]
+    reason: str
+
+
+class LeaseStep(BaseModel):
+    """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    peer: PeerIdText
+    progress: Annotated[float, Field(ge=0, le=1)] = 0.0
+    reason: Annotated[str, Field(max_length=200)] = ""

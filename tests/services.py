@@ -1,0 +1,27 @@
+"""A pytest plugin: real Postgres and a real Redis-protocol server for the whole run, before Django reads its settings.
+
+`DATABASE_URL` and `REDIS_URL` in the environment are used where they are given.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from coordinator.launch.services import running
+
+_stack = contextlib.ExitStack()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests() -> None:
+    folder = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="sepal-tests-", ignore_cleanup_errors=True)))
+    os.environ["DATABASE_URL"], os.environ["REDIS_URL"] = _stack.enter_context(running(folder))
+
+
+def pytest_unconfigure() -> None:
+    _stack.close()
