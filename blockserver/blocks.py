@@ -26,7 +26,7 @@ from swarm.wire.spans import Span
 
 __all__ = ["ModelFacts", "SpanModule", "load_span", "loading_quietly", "read_facts"]
 
-reporting: Any = logging
+_reporting: Any = logging  # its functions have no types
 
 _LAYER = re.compile(r"(?P<owner>(?:[A-Za-z_]+\.)?)layers\.(?P<index>\d+)\.(?P<rest>.+)")
 """A tensor of a block, in the checkpoint of a model with head (`model.layers.3.…`) or without (`layers.3.…`)."""
@@ -140,12 +140,12 @@ def _adds(prompt: torch.Tensor) -> Any:
 @contextmanager
 def loading_quietly() -> Iterator[None]:
     """transformers reports the two tensors that we leave out on purpose as a fault, and draws a bar of its own."""
-    verbosity, bars = reporting.get_verbosity(), reporting.is_progress_bar_enabled()
-    reporting.set_verbosity_error()
-    reporting.disable_progress_bar()
+    verbosity, bars = _reporting.get_verbosity(), _reporting.is_progress_bar_enabled()
+    _reporting.set_verbosity_error()
+    _reporting.disable_progress_bar()
     try:
         yield
     finally:
-        reporting.set_verbosity(verbosity)
+        _reporting.set_verbosity(verbosity)
         if bars:
-            reporting.enable_progress_bar()
+            _reporting.enable_progress_bar()

@@ -62,7 +62,9 @@ class CacheBudget:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((amount, turn))
         try:
-            await asyncio.wait_for(asyncio.shield(turn), timeout_s)
+            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the turn.
+            async with asyncio.timeout(timeout_s):
+                await asyncio.shield(turn)
         except BaseException as error:
             self._leave_queue(amount, turn)
             if isinstance(error, TimeoutError):

@@ -14,6 +14,4 @@ http = get_asgi_application()
 # Only now are Django's applications ready to be imported from.
 from monitor.routing import websocket_urlpatterns  # noqa: E402
 
-application = ProtocolTypeRouter(
-    {"http": http, "websocket": AllowedHostsOriginValidator(URLRouter(websocket_urlpatterns))}
-)
+application = ProtocolTypeRouter({"http": http, "websocket": AllowedHostsOriginValidator(URLRouter(websocket_urlpatterns))})

@@ -84,6 +84,16 @@ CELERY_BEAT_SCHEDULE = {
         # A crawl that waited longer than one interval is not worth running: the next one is due.
         "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
     },
+    "watch freshness": {
+        "task": "monitor.tasks.watch_freshness",
+        "schedule": SEPAL_CRAWL_INTERVAL_S,
+        "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
+    },
+    "settle leases": {
+        "task": "coordinator.tasks.settle_leases",
+        "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),
+        "options": {"expires": 30},
+    },
 }
 
 STATIC_URL = "static/"

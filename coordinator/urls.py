@@ -4,4 +4,8 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-urlpatterns = [path("", include("monitor.urls"))]
+from coordinator.api import api
+
+urlpatterns = [path("api/v1/", api.urls), path("", include("monitor.urls"))]
+
+handler404 = "coordinator.problems.not_found"

@@ -156,6 +156,29 @@ def find_holes(model: Model, promises: Iterable[Promise] = ()) -> tuple[Span, ..
     return runs(block for block in range(model.num_blocks) if strengths[block][0] == 0 and block not in model.unread_blocks)
 
 
+def still_useful(model: Model, peer_id: str, target: Span, origin: Span | None, promises: Iterable[Promise] = ()) -> str | None:
+    """Why a move decided a moment ago should not be made any more; None where it still should.
+
+    A move away from blocks must still give a hole a server, and must still leave every block that it leaves to another
+    server online. An arrival is always welcome.
+    """
+    if origin is None:
+        return None
+    kept = [promise for promise in promises if promise.peer_id != peer_id]
+    others = without(model, peer_id)
+    holes = _blocks(find_holes(others, kept))
+    leaving = {promise.peer_id for promise in kept}
+    online = {
+        block for holder in _plan(others, kept) if holder.online and holder.peer_id not in leaving for block in holder.span
+    }
+    lost = [block for block in origin if block < model.num_blocks and block not in online]
+    if lost:
+        return f"without this server {_without_server(lost)}"
+    if not any(block in target for block in holes):
+        return f"{target.in_words()} have been given a server meanwhile"
+    return None
+
+
 def without(model: Model, peer_id: str) -> Model:
     """The model as it would be if this server were not there."""
     return replace(model, servers=tuple(server for server in model.servers if server.peer_id != peer_id))

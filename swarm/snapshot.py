@@ -160,8 +160,8 @@ def read_servers(
             if entry.expires_at <= at:
                 continue
             try:
-                peer_id = parse_peer_id(entry.subkey)
-                _add_claim(claims, peer_id, block, parse_server_record(_decoded(entry)), entry.expires_at)
+                record = parse_server_record(_decoded(entry))
+                _add_claim(claims, parse_peer_id(entry.subkey), block, record, entry.expires_at)
             except BadRecord as error:
                 dropped.append(_dropped(key, entry, error))
     servers: dict[str, tuple[ServerRecord, Span, float]] = {}

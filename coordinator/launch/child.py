@@ -21,7 +21,7 @@ LAST_LINES = 20
 
 
 class Stage(IntEnum):
-    """Stopped from the highest to the lowest: whoever uses something ends before it. Servers first, so that they say OFFLINE."""
+    """Stopped from the highest to the lowest, users before what they use; servers first, so that they can say OFFLINE."""
 
     POSTGRES = 0
     VALKEY = 1
@@ -105,7 +105,7 @@ def start(recipe: Recipe, log: Path) -> Child:
                 group=who.gid if who else None,
                 extra_groups=[] if who else None,
                 # Runs after the change of user, which would clear the setting. It only calls prctl, loaded before.
-                preexec_fn=lambda: kernel.die_with_parent(death_signal, launcher),  # noqa: PLW1509
+                preexec_fn=lambda: kernel.die_with_parent(death_signal, launcher),
             )
         except OSError as error:
             raise LocalError(f"Cannot start {recipe.name} ({recipe.command[0]}): {error.strerror}.") from error

@@ -47,7 +47,7 @@ def hold(command: Sequence[str], grace_s: float) -> int:
 
     try:
         # preexec_fn is safe here: this process has one thread.
-        child = subprocess.Popen(command, preexec_fn=in_the_child)  # noqa: PLW1509
+        child = subprocess.Popen(command, preexec_fn=in_the_child)
     except OSError as error:
         sys.stderr.write(f"cannot start {command[0]}: {error.strerror}\n")
         return 127

@@ -51,9 +51,7 @@ def _verdict(model: Model) -> str:
     return f"{SYMBOLS.get(verdict, '?')} {said}"
 
 
-def _server_lines(
-    before: Mapping[str, Model], now: Mapping[str, Model], names: Mapping[str, str]
-) -> Iterator[str]:
+def _server_lines(before: Mapping[str, Model], now: Mapping[str, Model], names: Mapping[str, str]) -> Iterator[str]:
     for peer_id, server in now.items():
         old = before.get(peer_id)
         state = str(server.get("state", "unknown")).lower()

@@ -7,7 +7,6 @@ nobody needs it.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import signal
@@ -17,11 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+import psycopg
+
 from coordinator.launch import kernel, ports
 from coordinator.launch.binaries import PostgresPrograms
-from coordinator.launch.child import Child, Recipe, Stage
+from coordinator.launch.child import Recipe, Stage
+from coordinator.launch.listener import start_listener
 from coordinator.launch.run_folder import kept_secret, write_atomically
-from coordinator.launch.supervisor import ChildFailed, Supervisor
+from coordinator.launch.supervisor import Supervisor
 from coordinator.launch.terminal import say
 from coordinator.launch.unprivileged import Identity
 from swarm.errors import LocalError
@@ -31,8 +33,6 @@ INITDB_LIMIT_S = 120.0
 # Recovery after a kill can replay many minutes of changes.
 READY_LIMIT_S = 120.0
 ORPHAN_LIMIT_S = 10.0
-# Somebody else may take the free port between our look and Postgres' bind.
-PORT_ATTEMPTS = 3
 THROWAWAY = ["-c", "fsync=off", "-c", "synchronous_commit=off", "-c", "full_page_writes=off"]
 
 
@@ -53,19 +53,14 @@ def start_postgres(
     if not data.exists():
         _initialise(supervisor, programs, data, password, identity, env, major)
     _end_orphan(data)
-    for attempt in range(PORT_ATTEMPTS):
-        port = ports.free_port()
-        started = supervisor.start(_recipe(programs, data, port, identity, env, throwaway=throwaway))
-        try:
-            supervisor.wait("Postgres to answer", lambda: _answers(port, password), READY_LIMIT_S, started)
-        except ChildFailed as failure:
-            if attempt + 1 == PORT_ATTEMPTS or not any("could not bind" in line for line in failure.last_lines):
-                raise
-            supervisor.forget(started)
-            continue
-        _create_database(port, password)
-        return f"postgres://{NAME}:{quote(password, safe='')}@{ports.LOOPBACK}:{port}/{NAME}"
-    raise AssertionError("the last attempt raised")
+    port = start_listener(
+        supervisor,
+        lambda port: _recipe(programs, data, port, identity, env, throwaway=throwaway),
+        lambda port: _answers(port, password),
+        READY_LIMIT_S,
+    )
+    _create_database(port, password)
+    return f"postgres://{NAME}:{quote(password, safe='')}@{ports.LOOPBACK}:{port}/{NAME}"
 
 
 def _recipe(
@@ -94,10 +89,17 @@ def _recipe(
 
 
 def _major_version(programs: PostgresPrograms, identity: Identity | None) -> int:
-    who = {"user": identity.uid, "group": identity.gid, "extra_groups": []} if identity else {}
     try:
         asked = subprocess.run(
-            [str(programs.postgres), "--version"], capture_output=True, text=True, check=False, cwd="/", timeout=30, **who
+            [str(programs.postgres), "--version"],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd="/",
+            timeout=30,
+            user=identity.uid if identity else None,
+            group=identity.gid if identity else None,
+            extra_groups=[] if identity else None,
         )
     except OSError as error:
         raise LocalError(f"Cannot run {programs.postgres}: {error.strerror}.") from error
@@ -181,31 +183,26 @@ def _end_orphan(data: Path) -> None:
             time.sleep(0.1)
 
 
-def _answers(port: int, password: str) -> bool | None:
-    import psycopg
-
+def _answers(port: int, password: str) -> bool:
     try:
-        with psycopg.connect(**_connection(port, password)):
-            return True
+        _connect(port, password).close()
     except psycopg.OperationalError:
-        return None
+        return False
+    return True
 
 
 def _create_database(port: int, password: str) -> None:
-    import psycopg
-
-    with psycopg.connect(**_connection(port, password), autocommit=True) as connection:
-        with contextlib.suppress(psycopg.errors.DuplicateDatabase):
-            connection.execute(f"CREATE DATABASE {NAME}")
+    with _connect(port, password) as connection, contextlib.suppress(psycopg.errors.DuplicateDatabase):
+        connection.execute(f"CREATE DATABASE {NAME}")
 
 
-def _connection(port: int, password: str) -> dict[str, object]:
-    return {
-        "host": ports.LOOPBACK,
-        "port": port,
-        "user": NAME,
-        "password": password,
-        "dbname": "postgres",
-        "connect_timeout": 5,
-        "passfile": os.devnull,
-    }
+def _connect(port: int, password: str) -> psycopg.Connection:
+    return psycopg.connect(
+        host=ports.LOOPBACK,
+        port=port,
+        user=NAME,
+        password=password,
+        dbname="postgres",
+        connect_timeout=5,
+        autocommit=True,
+    )

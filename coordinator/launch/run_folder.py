@@ -65,10 +65,10 @@ def locked(path: Path) -> Iterator[RunFolder]:
 
 def _open_lock(folder: RunFolder) -> int:
     try:
-        # Others may pass through (Postgres may run as another user below), not list.
+        # Others may pass through (root runs Postgres as another user), but neither list it nor read the logs.
         folder.path.mkdir(mode=0o711, parents=True, exist_ok=True)
         for below in (folder.logs, folder.path / "ready"):
-            below.mkdir(mode=0o755, exist_ok=True)
+            below.mkdir(mode=0o700, exist_ok=True)
         return os.open(folder.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
         raise LocalError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,7 @@ class Urls:
     redis: str
 
 
-def start_services(
-    supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str], *, throwaway: bool = False
-) -> Urls:
+def start_services(supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str], *, throwaway: bool = False) -> Urls:
     database, redis = env.get("DATABASE_URL"), env.get("REDIS_URL")
     if database and redis:
         return Urls(database, redis)
@@ -40,14 +39,25 @@ def start_services(
 
 
 @contextlib.contextmanager
-def running(run_dir: Path) -> Iterator[tuple[str, str]]:
+def running(run_dir: Path | None = None) -> Iterator[tuple[str, str]]:
     """`(database_url, redis_url)` for the length of the block, for tests: nothing is promised after a power cut.
 
-    To be entered on the main thread; a second launcher on the same folder is refused with LocalError.
+    Without a folder a temporary one is used and removed. To be entered on the main thread; a second launcher on the
+    same folder is refused with LocalError.
     """
-    with locked(run_dir) as folder, supervising(folder) as supervisor:
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(locked(run_dir or stack.enter_context(_temporary_folder())))
+        supervisor = stack.enter_context(supervising(folder))
         urls = start_services(supervisor, folder, os.environ, throwaway=True)
         yield urls.database, urls.redis
+
+
+@contextlib.contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="sepal-") as name:
+        # mkdtemp keeps everybody out, also the user that root runs the services as.
+        Path(name).chmod(0o711)
+        yield Path(name)
 
 
 def _environment(env: Mapping[str, str], home: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ LEASH_SLACK_S = 5.0
 T = TypeVar("T")
 
 
-class StopRequested(Exception):  # noqa: N818 - nobody is to blame
+class StopRequested(Exception):
     """Ctrl-C, SIGTERM, or the terminal was closed."""
 
 
@@ -89,6 +89,13 @@ class Supervisor:
             if time.monotonic() >= deadline:
                 message = f"Waited {limit_s:.0f} s for {what}, in vain."
                 raise ChildFailed(message, for_child) if for_child else LocalError(message)
+            time.sleep(POLL_S)
+
+    def stay(self, each_poll: Callable[[], None] = lambda: None) -> None:
+        """Until somebody asks to stop, or an essential child ends."""
+        while True:
+            self.check()
+            each_poll()
             time.sleep(POLL_S)
 
     def check(self) -> None:
@@ -163,6 +170,8 @@ def supervising(folder: RunFolder, *, sole_purpose: bool = False) -> Iterator[Su
         supervisor.end_leftovers()
         yield supervisor
     finally:
+        if sole_purpose and supervisor.children:
+            say("Stopping …")
         supervisor.stop_all()
 
 

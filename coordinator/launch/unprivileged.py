@@ -10,6 +10,7 @@ import hashlib
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,6 +58,10 @@ def other_identity(data_folders: Sequence[Path]) -> Identity | None:
 def service_home(run_dir: Path, identity: Identity | None) -> Path:
     """Where the services keep their data: the run folder if they can enter it."""
     if identity is None or identity.can("-x", run_dir):
+        return run_dir
+    # Passing through is enough: what is inside has modes of its own.
+    run_dir.chmod(run_dir.stat().st_mode | stat.S_IXOTH)
+    if identity.can("-x", run_dir):
         return run_dir
     key = hashlib.sha256(str(run_dir.resolve()).encode()).hexdigest()[:12]
     home = ELSEWHERE / f"run-{key}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
 
 from hivemind.utils.multiaddr import Multiaddr
@@ -50,3 +51,18 @@ def _parse(token: str, position: int, *, needs_peer: bool) -> str:
     elif not list(address.items()):
         raise LocalError(f"{where}, is empty")
     return str(address)
+
+
+def refuse_taken_port(address: str) -> None:
+    """Raises LocalError where another process listens there. libp2p itself would share the port with it, and each of the two
+    would get some of the other's connections."""
+    parts = {protocol.name: value for protocol, value in Multiaddr(address).items()}
+    host, port = parts.get("ip4") or parts.get("ip6"), int(parts.get("tcp") or 0)
+    if not host or not port:
+        return
+    with socket.socket(socket.AF_INET if "ip4" in parts else socket.AF_INET6) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise LocalError(f"cannot listen on {address}: {error.strerror}. Choose another port, or 0 for any") from error

@@ -7,6 +7,7 @@ A dead or frozen p2pd answers wrongly and in silence: unknown keys come back emp
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -16,13 +17,14 @@ from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, P2PDaemonError
 
-from swarm.dht.addresses import peer_id_of
+from swarm.dht.addresses import peer_id_of, refuse_taken_port
 from swarm.dht.tolerant import TolerantSerializer
 from swarm.errors import LocalError, Unreachable
 
 LOOPBACK = ("/ip4/127.0.0.1/tcp/0",)
 HEALTH_TIMEOUT_S = 5.0
 """A p2pd on this machine answers in milliseconds."""
+STOP_TIMEOUT_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,16 @@ class Node:
         return dict(zip(peer_ids, await asyncio.gather(*map(answers, peer_ids)), strict=True))
 
     async def stop(self) -> None:
-        await self.dht.shutdown()
-        await self.p2p.shutdown()
+        """Within a few seconds, also where p2pd is dead or frozen: it is then asked in vain, and killed."""
+        for step in (self.dht.shutdown, self.p2p.shutdown):
+            with contextlib.suppress(TimeoutError, OSError, ControlFailure, P2PDaemonError):
+                await asyncio.wait_for(step(), STOP_TIMEOUT_S)
 
 
 async def start_node(config: NodeConfig) -> Node:
     """Joins the swarm. Raises LocalError where p2pd cannot start here, Unreachable where no bootstrap peer answers."""
+    for address in config.listen:
+        refuse_taken_port(address)
     try:
         p2p = await P2P.create(
             initial_peers=list(config.initial_peers) or None,
@@ -141,8 +147,8 @@ def _explained(error: Exception, config: NodeConfig) -> Exception:
     text = str(error)
     if "failed to connect to bootstrap peers" in text:
         return Unreachable(_nobody_answers(config.initial_peers))
-    if "address already in use" in text or "failed to listen" in text:
-        return LocalError(f"cannot listen on {', '.join(config.listen)}: the port is taken. Choose another one, or 0 for any")
+    if "failed to listen" in text:
+        return LocalError(f"cannot listen on {', '.join(config.listen)}; is the address this machine's own?")
     return LocalError(f"p2pd, libp2p's daemon, did not start: {text[:300]}")
 
 

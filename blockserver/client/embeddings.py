@@ -1,0 +1,59 @@
+"""The two ends of a model that the client computes itself: the embedding of tokens, and the head over the last block's output.
+
+It is the family's own causal model with no blocks at all, so scaled embeddings, tied weights, final norms and soft caps are
+transformers' own. Knows nothing of peers.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from transformers import PreTrainedModel
+
+from blockserver.blocks import loading_quietly
+from blockserver.checkpoint import open_checkpoint
+from blockserver.facts import causal_class, cut_config, read_config
+from swarm.errors import LocalError
+
+_BLOCK = re.compile(r"(?:[A-Za-z_]+\.)?layers\.\d+\.")
+
+
+class Ends:
+    """Embedding and head of one model, in `dtype`. Safe to call from one thread at a time."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._model.dtype
+
+    @torch.inference_mode()
+    def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
+        """`[batch, tokens]` of token ids -> hidden states `[batch, tokens, hidden]`, the input of block 0."""
+        embedded: torch.Tensor = self._model.get_input_embeddings()(input_ids)
+        return embedded
+
+    @torch.inference_mode()
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Hidden states `[batch, tokens, hidden]` of the last block -> logits `[batch, vocabulary]` of the last token."""
+        logits: torch.Tensor = self._model(inputs_embeds=hidden[:, -1:].to(self.dtype), use_cache=False).logits
+        return logits[:, -1]
+
+
+def load_ends(folder: Path, dtype: torch.dtype) -> Ends:
+    """Reads the tensors that are no block's. Raises LocalError, naming file or tensors, where something is missing."""
+    config = cut_config(read_config(folder), 0, 0)
+    checkpoint = open_checkpoint(folder)
+    tensors = checkpoint.read([name for name in checkpoint.files if not _BLOCK.match(name)])
+    with loading_quietly():
+        model, report = cast(Any, causal_class(config)).from_pretrained(
+            None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
+        )
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise LocalError(f"{folder} lacks {', '.join(missing[:5])}, which the client computes itself")
+    return Ends(model.eval().requires_grad_(False))

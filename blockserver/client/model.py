@@ -1,0 +1,149 @@
+"""A model whose blocks are out there: embeddings and head here, tokens in, tokens out.
+
+Knows token ids, ends of the model and sessions; how a route is found and how servers are reached is given to it. Knows no
+tokenizer: text is its caller's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from hivemind.p2p import P2P
+
+from blockserver.client.embeddings import Ends, load_ends
+from blockserver.client.sampling import GREEDY, Sampling, choose
+from blockserver.client.session import FindRoute, Patience, Session
+from blockserver.client.stream import Limits
+from blockserver.facts import ModelFacts, read_facts
+from blockserver.protocol import MAX_LENGTH
+from swarm.errors import LocalError
+
+T = TypeVar("T")
+
+PREFILL_TOKENS = 1_024
+"""Tokens of one step of a long prompt, so that other sessions get their turn in between."""
+
+
+@dataclass
+class RemoteModel:
+    """Make it with `load`. `close` it, or use it as `async with`; sessions may run side by side."""
+
+    facts: ModelFacts
+    ends: Ends
+    prefix: str
+    p2p: P2P
+    find_route: FindRoute
+    stop_ids: frozenset[int]
+    limits: Limits = field(default_factory=Limits)
+    patience: Patience = field(default_factory=Patience)
+
+    def __post_init__(self) -> None:
+        # One thread: embedding and head must not hold the event loop, and torch keeps a pool of workers for each caller.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ends")
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path,
+        p2p: P2P,
+        find_route: FindRoute,
+        *,
+        prefix: str | None = None,
+        dtype: torch.dtype | None = None,
+        limits: Limits | None = None,
+        patience: Patience | None = None,
+    ) -> RemoteModel:
+        """Reads embeddings and head only. `dtype` is the checkpoint's own by default. LocalError where something is missing."""
+        facts = read_facts(folder)
+        return cls(
+            facts=facts,
+            ends=load_ends(folder, dtype or facts.dtype),
+            prefix=prefix or facts.prefix,
+            p2p=p2p,
+            find_route=find_route,
+            stop_ids=read_stop_ids(folder),
+            limits=limits or Limits(),
+            patience=patience or Patience(),
+        )
+
+    async def __aenter__(self) -> RemoteModel:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False)
+
+    def session(self, max_length: int) -> Session:
+        """A conversation of up to `max_length` tokens. Opens no connection before its first step."""
+        if not 1 <= max_length <= MAX_LENGTH:
+            raise LocalError(f"a session holds 1 to {MAX_LENGTH:,} tokens, prompt and answer together, not {max_length:,}")
+        return Session(self.p2p, self.prefix, self.facts.whole, self.find_route, max_length, self.limits, self.patience)
+
+    async def generate(
+        self, input_ids: Sequence[int], how: Sampling = GREEDY, session: Session | None = None
+    ) -> AsyncIterator[int]:
+        """New tokens one by one; the last is a stop token where the model ended by itself.
+
+        `session` goes on with what is in it, of which `input_ids` must not repeat anything; without one, a session is
+        opened for this call. Raises MissingBlocks or RemoteError where the swarm cannot serve.
+        """
+        ids = self._checked(input_ids)
+        if session is not None:
+            async for token in self._tokens(session, ids, how):
+                yield token
+            return
+        async with self.session(len(ids) + how.max_new_tokens) as own:
+            async for token in self._tokens(own, ids, how):
+                yield token
+
+    async def _tokens(self, session: Session, ids: list[int], how: Sampling) -> AsyncIterator[int]:
+        source = how.generator()
+        logits = await self._logits(session, ids)
+        for left in range(how.max_new_tokens - 1, -1, -1):
+            token = choose(logits, how, source)
+            yield token
+            if token in self.stop_ids or not left:
+                return
+            logits = await self._logits(session, [token])
+
+    async def _logits(self, session: Session, ids: list[int]) -> torch.Tensor:
+        """`[vocabulary]`, for the token after these."""
+        embedded = await self._here(lambda: self.ends.embed(torch.tensor([ids])))
+        for part in torch.split(embedded, PREFILL_TOKENS, dim=1):
+            hidden = await session.step(part)
+        return await self._here(lambda: self.ends.logits(hidden)[0])
+
+    async def _here(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    def _checked(self, input_ids: Sequence[int]) -> list[int]:
+        ids = list(input_ids)
+        if not ids:
+            raise LocalError("there must be at least one token to go on from")
+        strange = [token for token in ids if not 0 <= token < self.facts.vocab_size]
+        if strange:
+            raise LocalError(f"token {strange[0]} is not within the model's vocabulary of {self.facts.vocab_size:,}")
+        return ids
+
+
+def read_stop_ids(folder: Path) -> frozenset[int]:
+    """End-of-text ids from generation_config.json, or from config.json where that says none."""
+    for name in ("generation_config.json", "config.json"):
+        try:
+            ids = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
+        except FileNotFoundError:
+            continue
+        except (ValueError, AttributeError) as error:
+            raise LocalError(f"{folder / name} cannot be read: {error}") from error
+        if ids is not None:
+            return frozenset([ids] if isinstance(ids, int) else ids)
+    return frozenset()

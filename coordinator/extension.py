@@ -1,0 +1,39 @@
+"""Shows leases on the monitor's pages and in its JSON, without the monitor knowing of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from coordinator.models import Lease
+from monitor.extensions import Extension, register
+
+SHOWN_FOR = timedelta(minutes=15)
+"""How long a closed lease stays on the page: long enough to see how a hole was repaired."""
+SHOWN_AT_MOST = 50
+
+
+def register_leases() -> None:
+    register(Extension(key="leases", template="coordinator/leases.html", documents=lease_documents))
+
+
+def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
+    recent = Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR)[:SHOWN_AT_MOST]
+    return [
+        {
+            "id": str(lease.pk),
+            "peer_id": lease.peer_id,
+            "start": lease.start,
+            "end": lease.end,
+            "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
+            "phase": lease.phase,
+            "progress": lease.progress,
+            "urgency": lease.urgency,
+            "reason_code": lease.reason_code,
+            "reason": lease.reason,
+            "created_at": lease.created_at,
+            "closed_at": lease.closed_at,
+            "close_reason": lease.close_reason,
+        }
+        for lease in recent
+    ]

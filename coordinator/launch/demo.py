@@ -1,0 +1,192 @@
+"""The demo: a swarm that serves, is watched, and heals, on this machine alone; what happens is told on the terminal.
+
+Knows what is started in which order, and demo.json, by which other programs find the running demo.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coordinator.launch import commands, loopback
+from coordinator.launch.child import Recipe, Stage
+from coordinator.launch.follow import Follower
+from coordinator.launch.narrate import narrate
+from coordinator.launch.ports import LOOPBACK, site_port
+from coordinator.launch.run_folder import PROJECT, RunFolder, kept_secret, write_json
+from coordinator.launch.services import start_services
+from coordinator.launch.site import start_site
+from coordinator.launch.supervisor import Supervisor
+from coordinator.launch.swarm import DemoServer, bootstrap_address, start_bootstrap, start_server
+from coordinator.launch.terminal import say
+
+DEFAULT_MODEL = PROJECT / ".cache" / "demo-model"
+DEFAULT_SERVERS = 4
+DEFAULT_BLOCKS = 12
+DEFAULT_CRAWL_INTERVAL_S = 10.0
+MODEL_LIMIT_S = 600.0
+SWARM = "demo"
+NARRATE_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    model: Path
+    port: int | None
+    servers: int
+    blocks: int
+    crawl_interval_s: float
+
+
+@dataclass(slots=True)
+class Demo:
+    supervisor: Supervisor
+    folder: RunFolder
+    plan: Plan
+    port: int
+    bootstrap: str = ""
+    servers: list[DemoServer] = field(default_factory=list)
+    begun: float = field(default_factory=time.monotonic)
+    started_at: float = field(default_factory=time.time)
+    _seen: Mapping[str, Any] | None = None
+    _next_look: float = 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self.port}"
+
+    def tell(self, line: str) -> None:
+        say(f"{time.monotonic() - self.begun:6.1f} s  {line}")
+
+    def look(self) -> None:
+        """Called often; asks the site once a second and tells what is new."""
+        for server in self.servers:
+            server.echo()
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + NARRATE_EVERY_S
+        _notice_servers(self)
+        current = loopback.document(self.port, "/api/v1/models")
+        if isinstance(current, dict):
+            names = {server.peer_id: server.name for server in self.servers}
+            for line in narrate(self._seen, current, names):
+                self.tell(line)
+            self._seen = current
+
+    def write_state(self) -> None:
+        state = {
+            "site": self.url,
+            "bootstrap": self.bootstrap,
+            "model": str(self.plan.model),
+            "launcher_pid": os.getpid(),
+            "servers": [server.entry() for server in self.servers],
+            "started_at": self.started_at,
+        }
+        write_json(self.folder.demo, state)
+
+
+def run_demo(supervisor: Supervisor, folder: RunFolder, plan: Plan, env: Mapping[str, str]) -> None:
+    """Until somebody asks to stop."""
+    demo = Demo(supervisor, folder, plan, site_port(plan.port))
+    try:
+        _start(demo, {**env, "PYTHONUNBUFFERED": "1", "HIVEMIND_COLORS": "0"})
+        say(_banner(demo))
+        supervisor.stay(demo.look)
+    finally:
+        folder.demo.unlink(missing_ok=True)
+
+
+def _start(demo: Demo, env: Mapping[str, str]) -> None:
+    supervisor, folder, plan = demo.supervisor, demo.folder, demo.plan
+    _ensure_model(supervisor, plan.model, env)
+    demo.begun = time.monotonic()
+    bootstrap = start_bootstrap(supervisor, folder, env)
+    urls = start_services(supervisor, folder, env)
+    demo.tell("Postgres and Valkey answer.")
+    demo.bootstrap = bootstrap_address(supervisor, folder, bootstrap)
+    settings = commands.SiteEnvironment(
+        database_url=urls.database,
+        redis_url=urls.redis,
+        secret_key=kept_secret(folder.path / "secret-key"),
+        url=demo.url,
+        swarm=SWARM,
+        initial_peers=demo.bootstrap,
+        crawl_interval_s=plan.crawl_interval_s,
+    )
+    start_site(supervisor, folder, {**env, **settings.variables()}, demo.port)
+    for number in range(1, plan.servers + 1):
+        server = commands.Server(
+            name=f"demo-{number}",
+            model=str(plan.model),
+            initial_peer=demo.bootstrap,
+            coordinator=demo.url,
+            num_blocks=plan.blocks,
+            identity_path=str(folder.path / f"server-{number}.id"),
+            ready_file=str(folder.ready_file(f"server-{number}")),
+        )
+        demo.servers.append(start_server(supervisor, folder, env, f"server-{number}", server, demo.look))
+        demo.write_state()
+
+
+def _ensure_model(supervisor: Supervisor, model: Path, env: Mapping[str, str]) -> None:
+    if (model / "config.json").exists():
+        return
+    say(f"Making the demo model in {model} (once) …")
+    recipe = Recipe(
+        name="model",
+        command=commands.demo_model(sys.executable, str(model)),
+        stage=Stage.SERVER,
+        env=env,
+        cwd=PROJECT,
+        finishes=True,
+    )
+    log = Follower(supervisor.folder.logs / "model.log")
+
+    def echo() -> None:
+        for line in log.new_lines():
+            say(f"model │ {line}")
+
+    supervisor.run(recipe, MODEL_LIMIT_S, each_poll=echo)
+
+
+def _notice_servers(demo: Demo) -> None:
+    """Servers may die, that is what the demo is for; a moved one has written its ready file again."""
+    changed = False
+    for server in list(demo.servers):
+        status = server.child.exit_status()
+        if status is not None:
+            demo.tell(f"✕ {server.name} (…{server.peer_id[-6:]}) {_ended(status)}; its log: {server.child.log}")
+            demo.servers.remove(server)
+            demo.supervisor.forget(server.child)
+            changed = True
+        elif server.read():
+            changed = True
+    if changed:
+        demo.write_state()
+
+
+def _ended(status: int) -> str:
+    return "was killed" if status == 137 else f"ended with exit status {status}"
+
+
+def _banner(demo: Demo) -> str:
+    rule = "─" * 78
+    return "\n".join(
+        [
+            rule,
+            f"  Sepal is at {demo.url}/",
+            "",
+            "  Things to try, in another terminal:",
+            '    .venv/bin/sepal chat "What is the capital of France?"',
+            "    make kill          kills one server; the page shows the gap, and the swarm heals",
+            f"    curl {demo.url}/api/v1/models",
+            "",
+            f"  Logs are in {demo.folder.logs}. Ctrl-C stops everything.",
+            rule,
+        ]
+    )

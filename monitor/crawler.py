@@ -1,0 +1,132 @@
+"""The crawl worker's one long-lived peer. Imports hivemind: only tasks on the queue `crawl` may import this file.
+
+A dead p2pd answers wrongly and in silence, so the peer is checked before it is used and made anew where it does not pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Mapping
+
+from monitor.crawl import CrawlReport, crawl
+from swarm.dht.addresses import parse_peer_addresses
+from swarm.dht.background import BackgroundLoop
+from swarm.dht.node import Node, NodeConfig, start_node
+from swarm.dht.probe import dial, visit
+from swarm.dht.reading import read_blocks, read_index
+from swarm.errors import LocalError, SwarmError
+from swarm.snapshot import Dropped, Outcome, Reading, Visit
+from swarm.wire.records import ModelRecord
+from swarm.wire.spans import Span
+
+CRAWL_TIMEOUT_S = 240.0
+"""Below Celery's limit of 300 s, so that an endless crawl is recorded as failed and not killed without a word."""
+NODE_TIMEOUT_S = 60.0
+"""Starting a peer takes 0.4 s; p2pd gives up on silent bootstrap peers after 15 s each."""
+STOP_TIMEOUT_S = 10.0
+DIAL_LIMIT_S = 8.0
+"""A dial ends after 5 s by itself; who asked waits for 10 s."""
+
+
+class NodeReader:
+    """A node as `monitor.crawl.Reader`."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def check_alive(self) -> None:
+        await self._node.check_alive()
+
+    async def bootstrap_states(self) -> dict[str, bool]:
+        return await self._node.bootstrap_states()
+
+    async def read_index(self) -> tuple[dict[str, ModelRecord], list[Dropped], bool]:
+        return await read_index(self._node)
+
+    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+        return await read_blocks(self._node, models)
+
+    async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
+        return await visit(self._node.p2p, peer_id, prefix, span)
+
+
+class Crawler:
+    """Owns the node and the loop that it lives on. Safe to share between the threads of a worker."""
+
+    def __init__(self, initial_peers: tuple[str, ...]) -> None:
+        self._initial_peers = initial_peers
+        self._loop = BackgroundLoop("crawler")
+        self._node: Node | None = None
+        self._node_lock = threading.Lock()
+        self._crawling = threading.Lock()
+
+    def crawl(self, swarm: str, known: Mapping[str, ModelRecord]) -> CrawlReport | None:
+        """What this crawl found, or why it failed; None where another one is still running."""
+        if not self._crawling.acquire(blocking=False):
+            return None
+        started_at = time.time()
+        try:
+            reader = NodeReader(self._living_node())
+            return self._loop.run(crawl(swarm, reader, time.time, known), CRAWL_TIMEOUT_S)
+        except SwarmError as error:
+            return CrawlReport(swarm, started_at, time.time(), failure=str(error))
+        finally:
+            self._crawling.release()
+
+    def dial(self, peer_id: str) -> Visit:
+        """Raises SwarmError where our own end does not work: that says nothing about the peer."""
+        node = self._living_node()
+        answer = self._loop.run(dial(node.p2p, peer_id), DIAL_LIMIT_S)
+        if answer.outcome is Outcome.ERROR:
+            self._loop.run(node.check_alive(), STOP_TIMEOUT_S)
+        return answer
+
+    def stop(self) -> None:
+        with self._node_lock:
+            self._discard()
+        self._loop.stop()
+
+    def _living_node(self) -> Node:
+        if not self._initial_peers:
+            raise LocalError("no bootstrap peer is configured: set SEPAL_INITIAL_PEERS to the address of one")
+        with self._node_lock:
+            if self._node is not None:
+                try:
+                    self._loop.run(self._node.check_alive(), STOP_TIMEOUT_S)
+                    return self._node
+                except SwarmError:
+                    self._discard()
+            config = NodeConfig(parse_peer_addresses(self._initial_peers), client_mode=True)
+            self._node = self._loop.run(start_node(config), NODE_TIMEOUT_S)
+            return self._node
+
+    def _discard(self) -> None:
+        node, self._node = self._node, None
+        if node is None:
+            return
+
+        async def stop_quietly() -> None:
+            # A door: the peer is broken already, and so may be any step of its orderly end.
+            with contextlib.suppress(Exception):
+                await asyncio.wait_for(node.stop(), STOP_TIMEOUT_S / 2)
+
+        with contextlib.suppress(SwarmError):
+            self._loop.run(stop_quietly(), STOP_TIMEOUT_S)
+
+
+_making = threading.Lock()
+
+
+def crawler_for(initial_peers: tuple[str, ...]) -> Crawler:
+    """The process's crawler. Two threads that ask at once get the same one."""
+    with _making:
+        return _crawler(initial_peers)
+
+
+@functools.cache
+def _crawler(initial_peers: tuple[str, ...]) -> Crawler:
+    return Crawler(initial_peers)

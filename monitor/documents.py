@@ -1,0 +1,96 @@
+"""The public JSON about models: one flat object each. Unknown is null, never 0 and never NaN; nothing here holds an address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from monitor.extensions import registered
+from monitor.published import (
+    Published,
+    Standing,
+    Watch,
+    cache_left_of,
+    rfc3339,
+    standing,
+    standings,
+    version_of,
+)
+from swarm.snapshot import Server
+from swarm.wire.spans import Span
+
+
+def models_document(seen: Watch) -> dict[str, Any]:
+    """Every model, worst first, and how far the monitor itself may be believed."""
+    published = seen.published
+    last = seen.last_crawl
+    return {
+        "items": [model_document(published, item) for item in standings(published)] if published else [],
+        "observed_at": rfc3339(published.snapshot.at) if published else None,
+        "stale": not seen.sees,
+        "expected_interval_s": seen.interval_s,
+        "last_crawl": {
+            "succeeded": not last.failure,
+            "reason": last.failure or None,
+            "finished_at": rfc3339(last.finished_at),
+            "bootstraps_up": last.bootstraps_up,
+            "bootstraps": len(last.bootstraps),
+            "keys_unread": last.keys_unread,
+            "dropped": dict(last.dropped),
+        }
+        if last
+        else None,
+    }
+
+
+def one_model_document(seen: Watch, prefix: str) -> dict[str, Any] | None:
+    model = seen.published.snapshot.model(prefix) if seen.published else None
+    return model_document(seen.published, standing(seen.published, model)) if seen.published and model else None
+
+
+def model_document(published: Published, item: Standing) -> dict[str, Any]:
+    model, covered = item.model, item.coverage
+    slowest = covered.bottleneck
+    servers = [*model.servers, *published.absent.get(model.prefix, ())]
+    return {
+        "swarm": published.snapshot.swarm,
+        "prefix": model.prefix,
+        "repository": model.repository,
+        "num_blocks": model.num_blocks,
+        "verdict": item.verdict.value,
+        "sentence": item.sentence,
+        "since": rfc3339(item.since) if item.since is not None else None,
+        "holes": _pairs(covered.holes),
+        "thin": _pairs(covered.thin),
+        "unread": _pairs(covered.unread),
+        "min_redundancy": None if item.stale else covered.min_redundancy,
+        "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
+        "servers": [_server_document(published, model.prefix, server) for server in servers],
+        "blocks": [block.redundancy for block in covered.blocks],
+        **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
+        "observed_at": rfc3339(published.snapshot.at),
+        "stale": item.stale,
+        "expected_interval_s": published.interval_s,
+    }
+
+
+def _server_document(published: Published, prefix: str, server: Server) -> dict[str, Any]:
+    sighting = published.sightings.get((prefix, server.peer_id))
+    return {
+        "peer_id": server.peer_id,
+        "public_name": server.record.public_name,
+        "state": server.state.value,
+        "state_since": rfc3339(sighting.state_since) if sighting else None,
+        "last_seen": rfc3339(sighting.last_seen) if sighting else None,
+        "start": server.span.start,
+        "end": server.span.end,
+        "throughput_tokens_per_second": server.record.throughput,
+        "cache_tokens_left": cache_left_of(server),
+        "version": version_of(server),
+        "using_relay": server.record.using_relay,
+        "reachability": {"outcome": server.visit.outcome.value, "detail": server.visit.detail} if server.visit else None,
+    }
+
+
+def _pairs(spans: Iterable[Span]) -> list[list[int]]:
+    return [[span.start, span.end] for span in spans]

@@ -1,0 +1,151 @@
+"""What the monitor may say at one moment: the last snapshot that it got, how old that is, and why there is no newer one.
+
+Pure. `standing` owns every verdict that leaves this process: page, JSON and metrics all show what it returns, so that a
+snapshot too old to be believed is `unknown` everywhere at once. Times are Unix seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from swarm.coverage import Coverage, Verdict, coverage
+from swarm.snapshot import Model, Server, Snapshot
+
+MISSED_INTERVALS = 3
+"""After so many missed crawls a snapshot is stale: one may be lost to a restart, two to a slow swarm."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """What is known of a server beside its last record: since when it is in its state, and when it last gave a sign."""
+
+    state_since: float
+    first_seen: float
+    last_seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlFacts:
+    """One attempt to read the swarm. `failure` is empty where it succeeded; `dropped` counts records left out, by reason."""
+
+    started_at: float
+    finished_at: float
+    failure: str = ""
+    bootstraps: Mapping[str, bool] = field(default_factory=dict)
+    keys_unread: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def duration_s(self) -> float:
+        return self.finished_at - self.started_at
+
+    @property
+    def bootstraps_up(self) -> int:
+        return sum(self.bootstraps.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The last snapshot as it may be shown at `read_at`.
+
+    `absent` holds by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked);
+    `sightings` is by prefix and peer id, `verdict_since` by prefix.
+    """
+
+    snapshot: Snapshot
+    crawl: CrawlFacts
+    read_at: float
+    interval_s: float
+    crawl_failure: str = ""
+    absent: Mapping[str, tuple[Server, ...]] = field(default_factory=dict)
+    sightings: Mapping[tuple[str, str], Sighting] = field(default_factory=dict)
+    verdict_since: Mapping[str, float] = field(default_factory=dict)
+
+    def age_s(self, now: float | None = None) -> float:
+        return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
+
+    @property
+    def stale(self) -> bool:
+        return self.age_s() > MISSED_INTERVALS * self.interval_s
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """All there is to show of a swarm: what is published, if anything ever was, and how the last crawl went."""
+
+    swarm: str
+    read_at: float
+    interval_s: float
+    published: Published | None
+    last_crawl: CrawlFacts | None
+    failing_since: float | None = None
+
+    @property
+    def sees(self) -> bool:
+        """Whether what is published may be believed now."""
+        return self.published is not None and not self.published.stale
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What is to be said of one model now. `coverage` is what the snapshot says; `verdict` and `sentence` are what we say."""
+
+    model: Model
+    coverage: Coverage
+    verdict: Verdict
+    sentence: str
+    since: float | None
+    stale: bool
+
+
+def standing(published: Published, model: Model) -> Standing:
+    covered = coverage(model)
+    if published.stale:
+        was = covered.sentence().replace("; every block has two or more servers", "")
+        sentence = f"unknown — {_was(covered.verdict, was)} {ago(published.age_s())} ago"
+        return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, stale=True)
+    return Standing(model, covered, covered.verdict, covered.sentence(), published.verdict_since.get(model.prefix), stale=False)
+
+
+def standings(published: Published) -> list[Standing]:
+    """Worst first: a visitor asks whether something is wrong."""
+    order = {Verdict.BROKEN: 0, Verdict.UNKNOWN: 1, Verdict.THIN: 2, Verdict.COMPLETE: 3}
+    found = [standing(published, model) for model in published.snapshot.models]
+    return sorted(found, key=lambda item: (order[item.verdict], item.model.prefix))
+
+
+def name_of(model: Model) -> str:
+    """What people call the model: its repository's last path component, else its prefix."""
+    return (model.repository or "").rstrip("/").rsplit("/", 1)[-1] or model.prefix
+
+
+def ago(seconds: float) -> str:
+    """A length of time in its largest unit, as people say it: `12 s`, `7 min`, `3 h`, `2 d`."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit}"
+    return f"{int(seconds)} s"
+
+
+def rfc3339(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _was(verdict: Verdict, sentence: str) -> str:
+    """The sentence of then, told in the past."""
+    told = {Verdict.BROKEN: ("cannot run", "could not run"), Verdict.UNKNOWN: ("unknown", "was unknown")}
+    now, then = told.get(verdict, ("runs", "ran"))
+    return then + sentence.removeprefix(now).replace(" has ", " had ").replace(" have ", " had ")
+
+
+def version_of(server: Server) -> str | None:
+    """A server's own answer beats its record."""
+    return (server.visit.version if server.visit else None) or server.record.version
+
+
+def cache_left_of(server: Server) -> int | None:
+    """Cache left in tokens, keys and values of all blocks of the span together; the last answer beats the record."""
+    asked = server.visit.cache_tokens_left if server.visit else None
+    return server.record.cache_tokens_left if asked is None else asked

@@ -1,0 +1,168 @@
+"""A crawl's report -> Postgres, in one transaction. The only writer: readers see all of a crawl or nothing of it.
+
+A failed crawl adds one row and touches nothing else. A server whose record is gone becomes `gone`; one whose record could
+not be read is `not checked`, since what was not read says nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from django.db import connection, transaction
+
+from monitor.crawl import CrawlReport
+from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, ServerRow, WatchedModel
+from monitor.privacy import without_addresses
+from monitor.rows import record_to_json
+from swarm.coverage import coverage
+from swarm.snapshot import MAX_RECORD_LIFE_S, Model, PeerState, Server, Snapshot
+from swarm.wire.spans import Span
+from swarm.wire.text import clean_text
+
+DROPPED_KEPT = 200
+"""Dropped records listed in full; all are counted. Enough to find who writes them, small enough for a flood."""
+
+MAX_DETAIL = 300
+
+_SERVER_COLUMNS = [
+    field.name for field in ServerRow._meta.concrete_fields if field.name not in ("id", "model", "peer_id", "first_seen")
+]
+_MODEL_COLUMNS = [f.name for f in WatchedModel._meta.concrete_fields if f.name not in ("id", "swarm", "prefix")]
+
+
+def store(report: CrawlReport) -> Crawl:
+    with transaction.atomic():
+        _one_writer(report.swarm)
+        crawl = _store_crawl(report)
+        if report.snapshot is not None:
+            _store_snapshot(report.snapshot, report.indexed)
+        _forget_old(report.swarm, _moment(report.finished_at))
+    return crawl
+
+
+def _one_writer(swarm: str) -> None:
+    """Waits for any other crawl of this swarm that is being stored, until this transaction ends."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"monitor.store {swarm}"])
+
+
+def _store_crawl(report: CrawlReport) -> Crawl:
+    dropped = report.snapshot.dropped if report.snapshot else ()
+    return Crawl.objects.create(
+        swarm=report.swarm,
+        started_at=_moment(report.started_at),
+        finished_at=_moment(report.finished_at),
+        observed_at=_moment(report.snapshot.at) if report.snapshot else None,
+        outcome=CrawlOutcome.SUCCEEDED if report.snapshot else CrawlOutcome.FAILED,
+        reason=_printable(report.failure),
+        bootstraps=dict(report.bootstraps),
+        keys_unread=report.keys_unread,
+        dropped_counts=dict(Counter(record.reason for record in dropped)),
+        dropped=[asdict(record) for record in dropped[:DROPPED_KEPT]],
+    )
+
+
+def _store_snapshot(snapshot: Snapshot, indexed: frozenset[str]) -> None:
+    at = _moment(snapshot.at)
+    stored = {row.prefix: row for row in WatchedModel.objects.of(snapshot.swarm)}
+    WatchedModel.objects.bulk_create(
+        [_model_row(snapshot.swarm, model, stored.get(model.prefix), indexed, at) for model in snapshot.models],
+        update_conflicts=True,
+        unique_fields=["swarm", "prefix"],
+        update_fields=_MODEL_COLUMNS,
+    )
+    rows = {row.prefix: row for row in WatchedModel.objects.of(snapshot.swarm)}
+    before = {(row.model_id, row.peer_id): row for row in ServerRow.objects.filter(model__swarm=snapshot.swarm)}
+    present = [
+        _server_row(rows[model.prefix], server, before.get((rows[model.prefix].pk, server.peer_id)), snapshot.at)
+        for model in snapshot.models
+        for server in model.servers
+    ]
+    here = {(row.model_id, row.peer_id) for row in present}
+    unread = {rows[model.prefix].pk: model.unread_blocks for model in snapshot.models}
+    missed = [_missed(row, unread.get(row.model_id, frozenset()), at) for key, row in before.items() if key not in here]
+    ServerRow.objects.bulk_create(
+        [*present, *(row for row in missed if row is not None)],
+        update_conflicts=True,
+        unique_fields=["model", "peer_id"],
+        update_fields=_SERVER_COLUMNS,
+    )
+
+
+def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: frozenset[str], at: datetime) -> WatchedModel:
+    verdict = coverage(model).verdict
+    announced = model.prefix in indexed or bool(model.servers) or before is None
+    return WatchedModel(
+        swarm=swarm,
+        prefix=model.prefix,
+        num_blocks=model.num_blocks,
+        repository=model.repository,
+        unread_blocks=sorted(model.unread_blocks),
+        announced_at=at if announced or before is None else before.announced_at,
+        observed_at=at,
+        verdict=verdict.value,
+        verdict_since=before.verdict_since if before is not None and before.verdict == verdict else at,
+    )
+
+
+def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, at: float) -> ServerRow:
+    visit = server.visit
+    return ServerRow(
+        model=model,
+        peer_id=server.peer_id,
+        start=server.span.start,
+        end=server.span.end,
+        state=server.state.value,
+        state_since=before.state_since if before is not None and before.state == server.state else _moment(at),
+        first_seen=before.first_seen if before is not None else _moment(at),
+        last_seen=_last_seen(server, before, at),
+        observed_at=_moment(at),
+        expires_at=_moment(server.expires_at),
+        announced=record_to_json(server.record),
+        visited_at=_moment(visit.at) if visit else None,
+        visit_outcome=visit.outcome.value if visit else "",
+        visit_detail=_printable(visit.detail) if visit else "",
+        round_trip_s=visit.round_trip_s if visit else None,
+        visit_version=visit.version if visit else None,
+        visit_cache_tokens_left=visit.cache_tokens_left if visit else None,
+    )
+
+
+def _last_seen(server: Server, before: ServerRow | None, at: float) -> datetime:
+    """A sign of life is an answer or a renewed announcement. An old record that still lies in the DHT is none."""
+    if server.visit is not None and server.visit.answered:
+        return _moment(server.visit.at)
+    # A capped expiry moves with every crawl, and so proves nothing.
+    capped = server.expires_at >= at + MAX_RECORD_LIFE_S
+    if before is None or (_moment(server.expires_at) > before.expires_at and not capped):
+        return _moment(at)
+    return before.last_seen
+
+
+def _missed(row: ServerRow, unread_blocks: frozenset[int], at: datetime) -> ServerRow | None:
+    """The row of a server that the snapshot does not have, changed; None where there is nothing to change."""
+    unread = any(block in unread_blocks for block in Span(row.start, row.end))
+    state = PeerState.NOT_CHECKED.value if unread else PeerState.GONE.value
+    if row.state == state or (unread and row.state == PeerState.GONE):
+        return None
+    row.state, row.state_since = state, at
+    return row
+
+
+def _forget_old(swarm: str, now: datetime) -> None:
+    """Old rows make room. The newest success stays however old it is: it is all that a blind monitor has to show."""
+    crawls = Crawl.objects.of(swarm)
+    newest = crawls.newest_success()
+    old = crawls.filter(started_at__lt=now - KEPT_FOR)
+    (old if newest is None else old.exclude(pk=newest.pk)).delete()
+    ServerRow.objects.filter(model__swarm=swarm, state=PeerState.GONE.value, state_since__lt=now - KEPT_FOR).delete()
+
+
+def _printable(detail: str) -> str:
+    return clean_text(without_addresses(detail), MAX_DETAIL) or ""
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

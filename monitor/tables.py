@@ -1,0 +1,208 @@
+"""The rows of a model's page: gaps and thin spots, servers, and records that were left out. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from monitor.published import Published, Sighting, Standing, cache_left_of, version_of
+from monitor.times import Moment
+from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
+from swarm.wire.keys import MODELS_KEY
+from swarm.wire.records import ServerState
+from swarm.wire.spans import Span
+
+SERVERS_SHOWN = 200
+"""Rows of one page; the rest is in the JSON. Paging is for later."""
+DROPPED_SHOWN = 20
+NOT_SHARED = "not shared"
+
+STATE_SYMBOLS = {
+    PeerState.ONLINE: "●",
+    PeerState.JOINING: "◐",
+    PeerState.LEAVING: "○",
+    PeerState.UNREACHABLE: "✕",
+    PeerState.GONE: "–",
+    PeerState.NOT_CHECKED: "?",
+}
+
+_VISITS = {
+    Outcome.NOT_HELD: "it answered, but does not hold the blocks that it announces",
+    Outcome.PROTOCOL_ABSENT: "it can be reached, but serves no blocks",
+    Outcome.REFUSED: "nothing accepts connections at its addresses",
+    Outcome.NO_ADDRESS: "the swarm knows no address of it",
+    Outcome.TIMEOUT: "it did not answer in time",
+    Outcome.ERROR: "asking it for its blocks failed",
+}
+
+REASONS = {
+    "undecodable": "bytes that are no msgpack",
+    "too-large": "larger than any real record",
+    "too-many": "more records under one key than any swarm has servers",
+    "shape": "not a record of a server or model",
+    "subkey": "written under something that is no peer id",
+    "prefix": "not a usable model prefix",
+    "state": "a state that is none",
+    "span": "a span that is none, or that its keys do not bear out",
+    "throughput": "a throughput that is no positive number",
+    "model-size": "a number of blocks that no model has",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GapRow:
+    """A run of blocks with no server, with one, or unread. `level` is its class."""
+
+    level: str
+    symbol: str
+    blocks: str
+    online: str
+    joining: int
+    since: Moment | None
+    last: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLine:
+    peer_id: str
+    short_id: str
+    public_name: str | None
+    state: str
+    symbol: str
+    level: str
+    why: str
+    start: int
+    end: int
+    blocks: str
+    throughput: str
+    cache: str
+    version: str
+    via: str
+    seen: Moment | None
+    since: Moment | None
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedNote:
+    """Records left out of what is shown: how many for which reason, and the first of them in full."""
+
+    total: int
+    counts: tuple[tuple[str, int, str], ...]
+    examples: tuple[Dropped, ...]
+
+
+def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:
+    levels = (
+        ("n0", "✕", "0", item.coverage.holes),
+        ("unknown", "?", "not read", item.coverage.unread),
+        ("n1", "!", "1", item.coverage.thin),
+    )
+    return tuple(
+        _gap_row(published, item, level, symbol, online, span) for level, symbol, online, spans in levels for span in spans
+    )
+
+
+def server_lines(published: Published, model: Model) -> tuple[tuple[ServerLine, ...], int]:
+    """Rows in order of span, those that left last; and how many are not shown."""
+    servers = [*model.servers, *published.absent.get(model.prefix, ())]
+    shown = servers[:SERVERS_SHOWN]
+    return tuple(_server_line(published, model, server) for server in shown), len(servers) - len(shown)
+
+
+def dropped_note(published: Published, prefix: str | None) -> DroppedNote | None:
+    """For one model its own keys' records and those of the index; for all models with `prefix` None."""
+    if prefix is None:
+        records, counts = list(published.snapshot.dropped), Counter(published.crawl.dropped)
+    else:
+        records = [d for d in published.snapshot.dropped if d.key == MODELS_KEY or _prefix_of(d.key) == prefix]
+        counts = Counter(record.reason for record in records)
+    if not counts:
+        return None
+    listed = tuple((reason, count, REASONS.get(reason, reason)) for reason, count in counts.most_common())
+    return DroppedNote(counts.total(), listed, tuple(records[:DROPPED_SHOWN]))
+
+
+def _prefix_of(key: str) -> str:
+    return key.rsplit(".", 1)[0]
+
+
+def _gap_row(published: Published, item: Standing, level: str, symbol: str, online: str, span: Span) -> GapRow:
+    prefix = item.model.prefix
+    everyone = [*item.model.servers, *published.absent.get(prefix, ())]
+    lost = [
+        (sighting.state_since, server, sighting)
+        for server in everyone
+        if server.span.overlaps(span) and server.state in (PeerState.GONE, PeerState.UNREACHABLE, PeerState.LEAVING)
+        if (sighting := published.sightings.get((prefix, server.peer_id))) is not None
+    ]
+    newest = max(lost, key=lambda loss: (loss[0], loss[1].peer_id), default=None)
+    return GapRow(
+        level=level,
+        symbol=symbol,
+        blocks=span.in_words(),
+        online=online,
+        joining=min(len(item.coverage.blocks[block].joining) for block in span),
+        since=Moment(newest[0], published.read_at) if newest and level != "unknown" else None,
+        last=_parting(newest[1], newest[2], published.read_at) if newest and level != "unknown" else "",
+    )
+
+
+def _parting(server: Server, sighting: Sighting, now: float) -> str:
+    seen = Moment(sighting.last_seen, now).clock
+    if server.state is PeerState.UNREACHABLE:
+        return f"{_short(server.peer_id)}, does not answer; last seen {seen}"
+    return f"{_short(server.peer_id)}, {_leaving_words(server)}; last seen {seen}"
+
+
+def _server_line(published: Published, model: Model, server: Server) -> ServerLine:
+    sighting = published.sightings.get((model.prefix, server.peer_id))
+    now = published.read_at
+    cache, speed, relay = cache_left_of(server), server.record.throughput, server.record.using_relay
+    return ServerLine(
+        peer_id=server.peer_id,
+        short_id=_short(server.peer_id),
+        public_name=server.record.public_name,
+        state=server.state.value,
+        symbol=STATE_SYMBOLS[server.state],
+        level=server.state.name.lower().replace("_", "-"),
+        why=_why(server),
+        start=server.span.start,
+        end=min(server.span.end, model.num_blocks),
+        blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
+        throughput=NOT_SHARED if speed is None else f"{speed:,.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s",
+        cache=NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens",
+        version=version_of(server) or NOT_SHARED,
+        via=NOT_SHARED if relay is None else "relay" if relay else "direct",
+        seen=Moment(sighting.last_seen, now) if sighting else None,
+        since=Moment(sighting.state_since, now) if sighting else None,
+    )
+
+
+def _why(server: Server) -> str:
+    """What its state rests on, where that is not plain."""
+    if server.state is PeerState.GONE:
+        return _leaving_words(server)
+    if server.state is PeerState.NOT_CHECKED:
+        return "its record could not be read in the last check"
+    if server.state is PeerState.LEAVING:
+        return "it says that it is leaving"
+    if server.state is PeerState.JOINING:
+        return "it says that it is loading its blocks"
+    if server.state is PeerState.UNREACHABLE and server.visit is not None:
+        words = _VISITS.get(server.visit.outcome, server.visit.outcome.value)
+        return f"{words} ({server.visit.detail})" if server.visit.detail else words
+    return ""
+
+
+def _leaving_words(server: Server) -> str:
+    if server.record.state is ServerState.OFFLINE:
+        return "left normally"
+    return "stopped announcing, and its record ran out"
+
+
+def _short(peer_id: str) -> str:
+    return f"…{peer_id[-6:]}"

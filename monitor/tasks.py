@@ -1,0 +1,67 @@
+"""Celery's doors. `crawl` and `dial` run on the queue `crawl`, whose one worker owns the peer; the rest on `default`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from celery import shared_task
+from django.conf import settings
+from django.core.cache import cache
+from django.db import transaction
+
+from monitor import live, queries, store
+from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
+from swarm.errors import SwarmError
+
+
+log = logging.getLogger(__name__)
+
+
+def _crawler() -> Any:
+    # Imported here, since it imports hivemind and torch: 5 s and 300 MB that no other process should pay for.
+    from monitor.crawler import crawler_for
+
+    return crawler_for(tuple(settings.SEPAL_INITIAL_PEERS))
+
+
+@shared_task(ignore_result=True)
+def crawl() -> None:
+    swarm = settings.SEPAL_SWARM
+    report = _crawler().crawl(swarm, queries.known_models(swarm, time.time()))
+    if report is not None:
+        if report.failure:
+            # With its addresses, which the pages leave out.
+            log.warning("crawl failed: %s", report.failure)
+        with transaction.atomic():
+            store.store(report)
+            transaction.on_commit(lambda: live.request_push(swarm))
+
+
+@shared_task
+def dial(peer_id: str, question: str = "") -> dict[str, Any]:
+    """Under `question` the answer also goes where `monitor.reachability` waits for it."""
+    try:
+        answer = answer_of(_crawler().dial(peer_id))
+    except SwarmError as error:
+        log.warning("dial failed: %s", error)
+        answer = no_answer("the monitor could not check: its own peer does not reach the swarm")
+    if question:
+        cache.set(answer_key(question), answer, timeout=ANSWER_LIVES_S)
+    return answer
+
+
+@shared_task(ignore_result=True)
+def push(swarm: str) -> None:
+    live.push(swarm)
+
+
+@shared_task(ignore_result=True)
+def watch_freshness() -> None:
+    """Nothing is stored when no crawl runs, so that nobody would learn that the page has aged: this pushes when it has."""
+    seen = queries.watch(settings.SEPAL_SWARM)
+    key, shown = f"freshness.{seen.swarm}", (seen.sees, seen.failing_since)
+    if cache.get(key) != shown:
+        cache.set(key, shown, timeout=None)
+        live.request_push(seen.swarm)

@@ -1,0 +1,51 @@
+"""Moments as pages show them: relative in words, with the exact time in UTC beside. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from monitor.published import Published, ago, rfc3339
+
+_DAY_S = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A moment and the one at which it is told, both in Unix seconds."""
+
+    at: float
+    now: float
+
+    @property
+    def iso(self) -> str:
+        return rfc3339(self.at)
+
+    @property
+    def ago(self) -> str:
+        return ago(max(0.0, self.now - self.at))
+
+    @property
+    def ahead(self) -> str:
+        return ago(max(0.0, self.at - self.now))
+
+    @property
+    def clock(self) -> str:
+        """`14:02 UTC`, with the day where that is not today."""
+        form = "%H:%M UTC" if int(self.now // _DAY_S) == int(self.at // _DAY_S) else "%-d %b %H:%M UTC"
+        return datetime.fromtimestamp(self.at, UTC).strftime(form)
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """`Checked 12 s ago · next in 18 s`. The page's script counts on from both moments."""
+
+    observed: Moment
+    due: Moment
+    stale: bool
+
+
+def checked(published: Published) -> Checked:
+    due = published.crawl.started_at + published.interval_s
+    now = published.read_at
+    return Checked(Moment(published.snapshot.at, now), Moment(due, now), published.stale)

@@ -1,0 +1,17 @@
+"""The monitor's pages and its addresses for machines that are not under /api/v1."""
+
+from __future__ import annotations
+
+from django.urls import path, re_path
+
+from monitor import views
+
+urlpatterns = [
+    path("", views.overview, name="overview"),
+    re_path(r"^m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model, name="model"),
+    path("metrics", views.metrics, name="metrics"),
+    path("api/prometheus", views.metrics),
+    path("livez", views.livez),
+    path("healthz", views.livez),
+    path("readyz", views.readyz),
+]

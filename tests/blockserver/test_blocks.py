@@ -1,0 +1,203 @@
+"""Spans cut out of a model, one after another, are the whole model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from blockserver.blocks import load_span, read_facts
+from blockserver.cache import SessionCache
+from blockserver.client.embeddings import load_ends
+from blockserver.facts import CUTTABLE
+from swarm.errors import LocalError
+from swarm.wire.spans import Span
+from tests.tiny_models import BLOCKS, FAMILIES, VOCABULARY, save_tiny_model
+
+SPANS = (Span(0, 1), Span(1, 4), Span(4, BLOCKS))
+IDS = torch.randint(3, VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(1))
+TOLERANCE = 2e-5
+
+
+@pytest.fixture(scope="module", params=sorted(FAMILIES))
+def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PreTrainedModel]:
+    folder = tmp_path_factory.mktemp(str(request.param).replace("_", "-"))
+    return folder, save_tiny_model(folder, request.param)
+
+
+def test_every_family_that_may_be_cut_is_compared_here() -> None:
+    assert set(FAMILIES) == CUTTABLE
+
+
+@pytest.mark.parametrize("chunks", [(12,), (5, 1, 1, 3, 2), (1,) * 12])
+def test_three_spans_chained_give_the_whole_models_logits(
+    family: tuple[Path, PreTrainedModel], chunks: tuple[int, ...]
+) -> None:
+    folder, whole = family
+    ends = load_ends(folder, torch.float32)
+    spans = [(load_span(folder, span, torch.float32), SessionCache(len(span), 16)) for span in SPANS]
+    with torch.inference_mode():
+        expected = whole(IDS).logits
+        logits, start = [], 0
+        for length in chunks:
+            hidden = ends.embed(IDS[:, start : start + length])
+            for module, cache in spans:
+                hidden = module.forward(hidden, cache)
+                cache.advance(length)
+            start += length
+            logits.append(ends.logits(hidden))
+    positions = torch.tensor(chunks).cumsum(0) - 1
+    torch.testing.assert_close(torch.stack(logits, dim=1), expected[:, positions], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_without_a_cache_the_spans_are_the_whole_model_too(family: tuple[Path, PreTrainedModel]) -> None:
+    folder, whole = family
+    ends = load_ends(folder, torch.float32)
+    with torch.inference_mode():
+        hidden = ends.embed(IDS)
+        for span in SPANS:
+            hidden = load_span(folder, span, torch.float32).forward(hidden)
+        torch.testing.assert_close(ends.logits(hidden), whole(IDS).logits[:, -1], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+def test_a_part_of_a_span_is_the_span_of_those_blocks(family: tuple[Path, PreTrainedModel]) -> None:
+    """Also with a session's cache, in which the part's first block is not the cache's first."""
+    folder, _ = family
+    part, own = load_span(folder, Span(0, BLOCKS), torch.float32).part(Span(3, 5)), load_span(folder, Span(3, 5), torch.float32)
+    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(2))
+    part_cache, own_cache = SessionCache(BLOCKS, 9), SessionCache(2, 9)
+    with torch.inference_mode():
+        for chunk in (hidden[:, :6], hidden[:, 6:7], hidden[:, 7:]):
+            torch.testing.assert_close(part.forward(chunk, part_cache), own.forward(chunk, own_cache))
+            part_cache.advance(chunk.shape[1])
+            own_cache.advance(chunk.shape[1])
+
+
+@pytest.fixture
+def llama(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    save_tiny_model(folder)
+    return folder
+
+
+def test_going_back_in_a_session_forgets_what_came_after(llama: Path) -> None:
+    module, hidden = load_span(llama, Span(0, 3), torch.float32), torch.randn(1, 8, 32)
+    cache = SessionCache(3, 8)
+    with torch.inference_mode():
+        expected = module.forward(hidden)
+        module.forward(torch.cat([hidden[:, :3], torch.randn(1, 4, 32)], dim=1), cache)
+        cache.advance(7)
+        cache.rollback(3)
+        output = module.forward(hidden[:, 3:], cache)
+    torch.testing.assert_close(output, expected[:, 3:])
+
+
+def test_deep_prompts_are_added_to_the_first_positions_of_each_block(llama: Path) -> None:
+    module, hidden, prompts = load_span(llama, Span(0, 2), torch.float32), torch.randn(1, 5, 32), torch.randn(2, 1, 2, 32)
+    with torch.inference_mode():
+        expected = hidden
+        for block, prompt in zip(Span(0, 2), prompts, strict=True):
+            expected = expected.clone()
+            expected[:, :2] += prompt
+            expected = module.part(Span(block, block + 1)).forward(expected)
+        torch.testing.assert_close(module.forward(hidden, prompts=prompts), expected)
+        # The hooks are gone afterwards.
+        assert not torch.allclose(module.forward(hidden), expected)
+
+
+def test_facts_say_what_a_block_and_a_cached_token_cost(llama: Path) -> None:
+    facts = read_facts(llama)
+    layer = 32 * 32 * 2 + 32 * 16 * 2 + 3 * 32 * 48 + 2 * 32
+    assert (facts.num_blocks, facts.hidden_size, facts.prefix) == (BLOCKS, 32, "tiny")
+    assert facts.bytes_per_block(torch.float32) == 4 * layer
+    assert facts.cache_bytes_per_token(torch.float16) == 2 * 2 * 8 * 2
+
+
+def test_only_the_shards_of_the_span_need_to_be_there(llama: Path) -> None:
+    """The embedding, the head and the other blocks may lie elsewhere, or nowhere."""
+    files = json.loads((llama / "model.safetensors.index.json").read_text())["weight_map"]
+    needed = {file for name, file in files.items() if name.startswith("model.layers.2.")}
+    for shard in llama.glob("*.safetensors"):
+        if shard.name not in needed:
+            shard.unlink()
+    assert len(needed) < len(set(files.values()))
+    assert load_span(llama, Span(2, 3), torch.float32).span == Span(2, 3)
+
+
+def test_a_missing_shard_is_named_before_anything_is_loaded(llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = json.loads((llama / "model.safetensors.index.json").read_text())["weight_map"]
+    absent = files["model.layers.3.mlp.up_proj.weight"]
+    (llama / absent).unlink()
+    monkeypatch.setattr("blockserver.checkpoint.safe_open", None)
+    with pytest.raises(LocalError, match=absent):
+        load_span(llama, Span(0, 4), torch.float32)
+
+
+def test_a_tensor_that_its_shard_does_not_hold_is_named(llama: Path) -> None:
+    index = llama / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    other = content["weight_map"]["model.embed_tokens.weight"]
+    name = "model.layers.5.mlp.up_proj.weight"
+    assert content["weight_map"][name] != other
+    content["weight_map"][name] = other
+    index.write_text(json.dumps(content))
+    with pytest.raises(LocalError, match=r"model\.layers\.5\.mlp\.up_proj\.weight"):
+        load_span(llama, Span(5, 6), torch.float32)
+
+
+def test_a_tensor_that_no_file_holds_is_named(llama: Path) -> None:
+    index = llama / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    del content["weight_map"]["model.layers.5.mlp.up_proj.weight"]
+    index.write_text(json.dumps(content))
+    with pytest.raises(LocalError, match=r"mlp\.up_proj\.weight"):
+        load_span(llama, Span(5, 6), torch.float32)
+
+
+def test_a_broken_shard_is_named(llama: Path) -> None:
+    files = json.loads((llama / "model.safetensors.index.json").read_text())["weight_map"]
+    broken = llama / files["model.layers.0.mlp.up_proj.weight"]
+    broken.write_bytes(broken.read_bytes()[:20])
+    with pytest.raises(LocalError, match=f"{broken.name} cannot be read"):
+        load_span(llama, Span(0, 1), torch.float32)
+
+
+def test_an_index_may_not_name_files_outside_its_folder(llama: Path) -> None:
+    index = llama / "model.safetensors.index.json"
+    content = json.loads(index.read_text())
+    content["weight_map"]["model.layers.0.mlp.up_proj.weight"] = "../other.safetensors"
+    index.write_text(json.dumps(content))
+    with pytest.raises(LocalError, match="outside its folder"):
+        load_span(llama, Span(0, 1), torch.float32)
+
+
+def test_what_is_no_model_is_said_plainly(tmp_path: Path, llama: Path) -> None:
+    with pytest.raises(LocalError, match="there is no model folder"):
+        load_span(tmp_path / "nowhere", Span(0, 1), torch.float32)
+    with pytest.raises(LocalError, match=r"holds no config\.json"):
+        load_span(tmp_path, Span(0, 1), torch.float32)
+    with pytest.raises(LocalError, match="has blocks 0:6"):
+        load_span(llama, Span(4, 7), torch.float32)
+    for file in llama.glob("*.safetensors*"):
+        file.unlink()
+    with pytest.raises(LocalError, match=r"neither model\.safetensors\.index\.json nor"):
+        load_span(llama, Span(0, 1), torch.float32)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"model_type": "falcon"}, "family 'falcon' cannot be cut"),
+        ({"model_type": None}, "family 'None' cannot be cut"),
+        ({"num_attention_heads": "four"}, r"config\.json cannot be read"),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "mix dense and expert layers"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_its_reason(llama: Path, changes: dict[str, object], reason: str) -> None:
+    config = json.loads((llama / "config.json").read_text())
+    (llama / "config.json").write_text(json.dumps({**config, **changes}))
+    with pytest.raises(LocalError, match=reason):
+        read_facts(llama)

@@ -1,0 +1,83 @@
+"""A real site (daphne on a free port, on the test's own database) and a real Chromium."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from django.db import connection
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# Playwright's own loop runs in this thread; Django would refuse database calls beside it, though nothing here is async.
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+
+def _database_url() -> str:
+    given = connection.settings_dict
+    user = quote(f"{given['USER']}:{given['PASSWORD']}" if given["PASSWORD"] else given["USER"], safe=":")
+    return f"postgres://{user}@{given['HOST']}:{given['PORT']}/{quote(given['NAME'])}"
+
+
+@pytest.fixture(scope="session")
+def site(django_db_setup: None) -> Iterator[str]:
+    """Its address. The line that daphne prints when it listens is what this waits for."""
+    env = {**os.environ, "DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "daphne", "-e", "tcp:port=0:interface=127.0.0.1", "coordinator.asgi:application"]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        try:
+            yield f"http://127.0.0.1:{_listening_port(process)}"
+        finally:
+            process.terminate()
+
+
+def _listening_port(process: subprocess.Popen[str]) -> int:
+    assert process.stderr is not None
+    said: list[str] = []
+    for line in process.stderr:
+        said.append(line)
+        if "Listening on TCP address" in line:
+            return int(line.rsplit(":", 1)[1])
+    raise AssertionError("daphne did not start:\n" + "".join(said))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    assert executable, "Debian's chromium is needed: apt-get install chromium"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        )
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def open_page(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
+    """Opens a path of the site. What the console says and what is asked of other hosts fails the test."""
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def opened(path: str, prepare: Callable[[Page], object] = lambda page: None, **options: object) -> Page:
+        context = browser.new_context(base_url=site, **options)  # type: ignore[arg-type]
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith((site, "ws:", "data:")) else None)
+        prepare(page)
+        page.goto(path)
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []

@@ -1,0 +1,211 @@
+"""A crawl of a real DHT on loopback, with real servers that answer and strangers who write nonsense beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Mapping
+
+import msgpack
+import pytest
+from hivemind.p2p import P2PContext, ServicerBase
+from hivemind.proto import runtime_pb2
+
+from monitor.crawl import VISITS_AT_ONCE, CrawlReport, crawl
+from monitor.crawler import Crawler, NodeReader
+from swarm.dht.background import BackgroundLoop
+from swarm.dht.declare import declare_model, declare_server
+from swarm.dht.node import Node
+from swarm.errors import SwarmError, Unreachable
+from swarm.snapshot import Dropped, Entry, Outcome, PeerState, Reading, Visit
+from swarm.wire.codec import encode
+from swarm.wire.keys import MODELS_KEY, block_uid
+from swarm.wire.records import ModelRecord, ServerRecord, ServerState
+from swarm.wire.spans import Span
+from tests.loopback import nodes, plant, reader_of
+from tests.swarms import peer_id
+
+
+class TransformerConnectionHandler(ServicerBase):
+    """Answers rpc_info for the blocks that it holds, as a Petals server does."""
+
+    def __init__(self, prefix: str, held: Span) -> None:
+        self.held = {block_uid(prefix, block) for block in held}
+
+    async def rpc_info(self, request: runtime_pb2.ExpertUID, context: P2PContext) -> runtime_pb2.ExpertInfo:
+        if request.uid and request.uid not in self.held:
+            raise KeyError(request.uid)
+        return runtime_pb2.ExpertInfo(serialized_info=encode({"version": "2.3.0", "cache_tokens_available": 4096}))
+
+
+async def serve(node: Node, claimed: Span, held: Span, state: ServerState = ServerState.ONLINE) -> None:
+    await TransformerConnectionHandler("m", held).add_p2p_handlers(node.p2p)
+    await declare_server(node, "m", claimed, ServerRecord(state, 10.0, claimed, version="2.2.0"), 60.0)
+    await declare_model(node, "m", ModelRecord(6, "https://huggingface.co/Org/M"), 60.0)
+
+
+GOOD = (2, 10.0, {"start_block": 0, "end_block": 2})
+BAD_UNDER_BLOCK_0 = {
+    "undecodable": msgpack.packb(GOOD)[:-1],
+    "throughput": encode((2, 10, {"start_block": 0, "end_block": 2})),
+    "state": encode((7, 1.0, {})),
+    "span": encode((2, 1.0, {"start_block": 5, "end_block": 2})),
+    "shape": encode("hello"),
+}
+
+
+async def test_bad_records_cost_only_themselves_and_are_counted_by_reason() -> None:
+    async with nodes(4) as (boot, alice, bob, stranger), reader_of(boot) as reader:
+        await serve(alice, Span(0, 4), Span(0, 4))
+        await serve(bob, Span(2, 6), Span(3, 6))
+        for reason, value in BAD_UNDER_BLOCK_0.items():
+            assert await plant(stranger, boot, "m.0", peer_id(reason), value)
+        assert await plant(stranger, boot, "m.1", 17, encode(GOOD))
+        assert await plant(stranger, boot, MODELS_KEY, "no.prefix", encode({"num_blocks": 3, "repository": None}))
+        report = await crawl("main", NodeReader(reader), time.time, {})
+        assert report.failure == "" and report.snapshot is not None
+        (model,) = report.snapshot.models
+        assert (model.prefix, model.num_blocks, model.unread_blocks) == ("m", 6, frozenset())
+        seen = {server.peer_id: server for server in model.servers}
+        assert set(seen) == {alice.peer_id, bob.peer_id}
+        assert seen[alice.peer_id].state is PeerState.ONLINE and seen[alice.peer_id].span == Span(0, 4)
+        visit = seen[alice.peer_id].visit
+        assert visit is not None and (visit.version, visit.cache_tokens_left) == ("2.3.0", 4096)
+        assert seen[bob.peer_id].state is PeerState.UNREACHABLE, "it announces block 2 and does not hold it"
+        assert seen[bob.peer_id].visit is not None and seen[bob.peer_id].visit.outcome is Outcome.NOT_HELD  # type: ignore[union-attr]
+        counts = Counter(dropped.reason for dropped in report.snapshot.dropped)
+        assert counts == {**dict.fromkeys(BAD_UNDER_BLOCK_0, 1), "subkey": 1, "prefix": 1}
+        assert report.bootstraps == {boot.peer_id: True} and report.indexed == {"m"}
+
+
+def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon_dies() -> None:
+    """As the Celery worker runs it: from a thread without an event loop."""
+    loop = BackgroundLoop("swarm-of-the-test")
+    swarm = nodes(2)
+    boot, alice = loop.run(swarm.__aenter__(), 30)
+    try:
+        loop.run(serve(alice, Span(0, 6), Span(0, 6)), 30)
+        crawler = Crawler(loop.run(boot.addresses(), 10))
+        first = crawler.crawl("main", {})
+        assert first is not None and first.snapshot is not None
+        assert first.snapshot.models[0].servers[0].state is PeerState.ONLINE
+        kept = crawler._node
+        assert crawler.dial(alice.peer_id).outcome is Outcome.ANSWERED and crawler._node is kept
+        nobody = crawler.dial(peer_id("nobody"))
+        assert not nobody.answered and nobody.outcome is not Outcome.PROTOCOL_ABSENT
+        assert kept is not None
+        os.kill(kept.p2p._child.pid, signal.SIGKILL)
+        again = crawler.crawl("main", {})
+        assert again is not None and again.snapshot is not None and crawler._node is not kept
+        assert [server.peer_id for server in again.snapshot.models[0].servers] == [alice.peer_id]
+        crawler.stop()
+    finally:
+        loop.run(swarm.__aexit__(None, None, None), 30)
+        loop.stop()
+
+
+@pytest.mark.parametrize(
+    ("peers", "reason"),
+    [
+        ((), "no bootstrap peer is configured"),
+        (("/ip4/127.0.0.1/tcp/1/p2p/nonsense",), "nonsense"),
+        ((f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id('nobody')}",), "no bootstrap peer answers"),
+    ],
+)
+def test_a_crawl_that_cannot_start_is_failed_with_its_reason(peers: tuple[str, ...], reason: str) -> None:
+    crawler = Crawler(peers)
+    report = crawler.crawl("main", {})
+    assert report is not None and report.snapshot is None and reason in report.failure
+    with pytest.raises(SwarmError):
+        crawler.dial(peer_id("a"))
+    crawler.stop()
+
+
+class MadeUpReader:
+    """A swarm as given. `lost` is raised where the peer dies while servers are visited."""
+
+    def __init__(self, index: dict[str, ModelRecord], readings: dict[str, Reading], index_read: bool = True) -> None:
+        self.index, self.readings, self.index_read = index, readings, index_read
+        self.asked: list[tuple[str, str, Span]] = []
+        self.at_once = self.most_at_once = 0
+        self.lost: Unreachable | None = None
+        self.dies_when_visiting = False
+
+    async def check_alive(self) -> None:
+        if self.lost:
+            raise self.lost
+
+    async def bootstrap_states(self) -> dict[str, bool]:
+        return {"boot": True}
+
+    async def read_index(self) -> tuple[dict[str, ModelRecord], list[Dropped], bool]:
+        return self.index, [], self.index_read
+
+    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+        return {prefix: self.readings.get(prefix, Reading({})) for prefix in models}
+
+    async def visit(self, peer: str, prefix: str, span: Span) -> Visit:
+        self.asked.append((peer, prefix, span))
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0)
+        self.at_once -= 1
+        if self.dies_when_visiting:
+            self.lost = Unreachable("p2pd does not answer")
+        return Visit(peer, 5.0, Outcome.ANSWERED if prefix != "second" else Outcome.NOT_HELD)
+
+
+def reading(prefix: str, *peers: str, state: int = 2) -> Reading:
+    record = (state, 1.0, {"start_block": 0, "end_block": 1})
+    return Reading({block_uid(prefix, 0): [Entry(peer_id(peer), record, 60.0) for peer in peers]})
+
+
+async def crawled(reader: MadeUpReader, known: dict[str, ModelRecord] | None = None) -> CrawlReport:
+    return await crawl("main", reader, lambda: 5.0, known or {})
+
+
+ONE = ModelRecord(1, None)
+
+
+async def test_an_index_that_could_not_be_read_is_a_failure_and_not_an_empty_swarm() -> None:
+    report = await crawled(MadeUpReader({}, {}, index_read=False), {"m": ONE})
+    assert report.snapshot is None and report.failure == "the index of models could not be read"
+    assert report.bootstraps == {"boot": True}
+
+
+async def test_a_model_that_the_index_lost_is_still_read() -> None:
+    reader = MadeUpReader({}, {"m": reading("m", "a")})
+    report = await crawled(reader, {"m": ONE})
+    assert report.snapshot is not None and len(report.snapshot.models[0].servers) == 1
+    assert report.indexed == frozenset()
+
+
+async def test_only_servers_that_say_to_be_online_are_visited() -> None:
+    reader = MadeUpReader({"m": ONE, "n": ONE}, {"m": reading("m", "a"), "n": reading("n", "b", state=1)})
+    report = await crawled(reader)
+    assert reader.asked == [(peer_id("a"), "m", Span(0, 1))]
+    assert report.snapshot is not None
+    assert [s.state for m in report.snapshot.models for s in m.servers] == [PeerState.ONLINE, PeerState.JOINING]
+
+
+async def test_a_peer_of_two_models_is_judged_for_each() -> None:
+    reader = MadeUpReader({"m": ONE, "second": ONE}, {"m": reading("m", "a"), "second": reading("second", "a")})
+    report = await crawled(reader)
+    assert report.snapshot is not None
+    assert [m.servers[0].state for m in report.snapshot.models] == [PeerState.ONLINE, PeerState.UNREACHABLE]
+
+
+async def test_a_peer_that_dies_under_the_visits_makes_the_crawl_fail_and_no_server_unreachable() -> None:
+    reader = MadeUpReader({"m": ONE}, {"m": reading("m", "a")})
+    reader.dies_when_visiting = True
+    report = await crawled(reader)
+    assert report.snapshot is None and report.failure == "p2pd does not answer"
+
+
+async def test_visits_are_made_side_by_side_but_not_all_at_once() -> None:
+    reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(100)))})
+    await crawled(reader)
+    assert len(reader.asked) == 100 and reader.most_at_once == VISITS_AT_ONCE

@@ -1,0 +1,26 @@
+"""Hypothesis strategies for swarms."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from swarm.snapshot import Model, PeerState, Server
+from tests.swarms import model, server
+
+STATES = st.sampled_from([PeerState.ONLINE, PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE, PeerState.LEAVING])
+
+
+@st.composite
+def servers(draw: st.DrawFn, num_blocks: int, name: str) -> Server:
+    start = draw(st.integers(0, num_blocks - 1))
+    end = draw(st.integers(start + 1, num_blocks))
+    throughput = draw(st.none() | st.floats(0.5, 1000.0))
+    return server(name, start, end, draw(STATES), throughput)
+
+
+@st.composite
+def models(draw: st.DrawFn, max_blocks: int = 12, max_servers: int = 8) -> Model:
+    num_blocks = draw(st.integers(1, max_blocks))
+    count = draw(st.integers(0, max_servers))
+    unread = draw(st.frozensets(st.integers(0, num_blocks - 1), max_size=2))
+    return model(num_blocks, *(draw(servers(num_blocks, f"s{i}")) for i in range(count)), unread=unread)
