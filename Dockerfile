@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # Two images from one source: `site` (web, workers, beat) and `blockserver` (bootstrap peers, block servers, the client).
 #   docker build --target site -t sepal-site .
 #   docker build --target blockserver -t sepal-blockserver .

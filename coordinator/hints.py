@@ -28,7 +28,7 @@ def answer(swarm: str, request: HintRequest, now: datetime) -> HintAnswer:
     """What `request.peer` should do. Records the heartbeat; an offer is in Postgres before it is answered."""
     with transaction.atomic():
         _one_at_a_time(swarm, request.model)
-        _note_heartbeat(swarm, request, now)
+        note_heartbeat(swarm, request, now)
         published = latest_snapshot(swarm)
         if published is None:
             return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
@@ -112,7 +112,7 @@ def _followers(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
     return frozenset(recent.values_list("peer_id", flat=True))
 
 
-def _note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> None:
+def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> None:
     Follower.objects.update_or_create(
         swarm=swarm,
         prefix=request.model,

@@ -13,7 +13,7 @@ from django.db.models import F
 from coordinator.models import OPEN, Lease, Phase
 from swarm.placement import Placement, Promise
 from swarm.snapshot import Model, PeerState
-from swarm.wire.hints import LeaseDocument, Urgency
+from swarm.wire.hints import LeaseDocument, ReasonCode, Urgency
 from swarm.wire.spans import Span
 
 OFFER_LIFE = timedelta(seconds=90)
@@ -95,8 +95,8 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
         model=lease.prefix,
         start=lease.start,
         end=lease.end,
-        urgency=lease.urgency,
-        reason_code=lease.reason_code,
+        urgency=Urgency(lease.urgency),
+        reason_code=ReasonCode(lease.reason_code),
         reason=lease.reason,
         expires_in_s=max(0.0, (lease.expires_at - now).total_seconds()),
     )

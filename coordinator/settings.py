@@ -97,7 +97,6 @@ CELERY_BEAT_SCHEDULE = {
 }
 
 STATIC_URL = "static/"
-STATIC_ROOT = BASE_DIR / ".run" / "static"
 # Serves straight from the packages' static folders, so that no collectstatic step can be forgotten.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG

@@ -15,7 +15,6 @@ from monitor import live, queries, store
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from swarm.errors import SwarmError
 
-
 log = logging.getLogger(__name__)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 
-from monitor.published import Published, ago, rfc3339
+from monitor.published import MISSED_INTERVALS, Published, ago, rfc3339
 
 _DAY_S = 86_400
 
@@ -38,14 +39,18 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """`Checked 12 s ago · next in 18 s`. The page's script counts on from both moments."""
+    """`Checked 12 s ago · next in 18 s`. The page's script counts on from both moments, and asks anew `stale_after_s` after
+    the first: where no worker is left to push, the page must still learn that it has aged."""
 
     observed: Moment
     due: Moment
     stale: bool
+    stale_after_s: int
 
 
 def checked(published: Published) -> Checked:
     due = published.crawl.started_at + published.interval_s
     now = published.read_at
-    return Checked(Moment(published.snapshot.at, now), Moment(due, now), published.stale)
+    return Checked(
+        Moment(published.snapshot.at, now), Moment(due, now), published.stale, ceil(MISSED_INTERVALS * published.interval_s)
+    )

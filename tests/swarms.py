@@ -22,7 +22,7 @@ def peer_id(name: str) -> str:
 def server(name: str, start: int, end: int, state: PeerState = PeerState.ONLINE, throughput: float | None = 10.0) -> Server:
     span = Span(start, end)
     record = ServerRecord(_ANNOUNCED.get(state, ServerState.ONLINE), throughput, span, public_name=name)
-    return Server(peer_id(name), span, state, record, expires_at=1e12)
+    return Server(peer_id(name), span, state, record, expires_at=4e9)
 
 
 def model(num_blocks: int, *servers: Server, unread: frozenset[int] = frozenset()) -> Model:

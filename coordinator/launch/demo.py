@@ -156,21 +156,19 @@ def _ensure_model(supervisor: Supervisor, model: Path, env: Mapping[str, str]) -
 
 def _notice_servers(demo: Demo) -> None:
     """Servers may die, that is what the demo is for; a moved one has written its ready file again."""
-    changed = False
-    for server in list(demo.servers):
-        status = server.child.exit_status()
-        if status is not None:
-            demo.tell(f"✕ {server.name} (…{server.peer_id[-6:]}) {_ended(status)}; its log: {server.child.log}")
-            demo.servers.remove(server)
-            demo.supervisor.forget(server.child)
-            changed = True
-        elif server.read():
-            changed = True
-    if changed:
+    ended = [server for server in demo.servers if server.child.exit_status() is not None]
+    for server in ended:
+        demo.servers.remove(server)
+        demo.supervisor.forget(server.child)
+    moved = [server for server in demo.servers if server.read()]
+    if ended or moved:
         demo.write_state()
+    for server in ended:
+        how = _ended(server.child.exit_status())
+        demo.tell(f"✕ {server.name} (…{server.peer_id[-6:]}) {how}; its log: {server.child.log}")
 
 
-def _ended(status: int) -> str:
+def _ended(status: int | None) -> str:
     return "was killed" if status == 137 else f"ended with exit status {status}"
 
 

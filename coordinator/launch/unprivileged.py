@@ -1,7 +1,7 @@
 """Postgres refuses to run as root, so root runs the services as another user, who may not reach root's folders.
 
 Knows users and paths; does not know what is run. Where the run folder or the binaries lie below a folder that the other
-user cannot enter (a 0700 home is the usual case), both are kept under /var/lib/sepal, which only root can write.
+user cannot enter (a 0700 home is the usual case), both are kept under /var/lib/sepal-launcher, which only root can write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from swarm.errors import LocalError
 
-ELSEWHERE = Path("/var/lib/sepal")
+ELSEWHERE = Path("/var/lib/sepal-launcher")
 NOBODY = 65534
 
 
@@ -73,8 +73,10 @@ def service_home(run_dir: Path, identity: Identity | None) -> Path:
             f"As root, Postgres must run as another user, who cannot enter {run_dir}, and {home} cannot be made "
             f"({error.strerror}). Choose a folder that everybody can enter with --run-dir, or do not start as root."
         ) from error
-    if not identity.can("-x", home):
-        raise LocalError(f"User id {identity.uid} cannot enter {home}. Choose another folder with --run-dir.")
+    if ELSEWHERE.stat().st_uid != 0 or not identity.can("-x", home):
+        raise LocalError(
+            f"{home} is not root's, or user id {identity.uid} cannot enter it. Choose another folder with --run-dir."
+        )
     _leave_a_sign(run_dir / "services", home)
     return home
 

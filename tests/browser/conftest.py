@@ -16,9 +16,6 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Playwright's own loop runs in this thread; Django would refuse database calls beside it, though nothing here is async.
-os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
-
 
 def _database_url() -> str:
     given = connection.settings_dict
@@ -48,11 +45,14 @@ def _listening_port(process: subprocess.Popen[str]) -> int:
     raise AssertionError("daphne did not start:\n" + "".join(said))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Ends with its module: until then Playwright's event loop occupies this thread, in which other tests run theirs."""
     executable = shutil.which("chromium") or shutil.which("chromium-browser")
     assert executable, "Debian's chromium is needed: apt-get install chromium"
-    with sync_playwright() as playwright:
+    with pytest.MonkeyPatch.context() as patch, sync_playwright() as playwright:
+        # Beside that loop Django would refuse database calls, though nothing here is async.
+        patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "true")
         started = playwright.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.db.models import F
 from playwright.sync_api import Page, expect
 
 from monitor import live
+from monitor.models import Crawl, ServerRow, WatchedModel
 from swarm.snapshot import Dropped, Model, PeerState
 from tests.monitor.seeding import SWARM, announced, online, seed, unreachable
 from tests.swarms import model
@@ -29,12 +34,25 @@ def whole(now: float) -> Model:
 
 
 def with_a_hole(now: float) -> Model:
-    return model(8, online("a", 0, 4, at=now), online("d", 0, 4, at=now), online("c", 5, 8, at=now), unreachable("b", 0, 8, at=now))
+    return model(
+        8, online("a", 0, 4, at=now), online("d", 0, 4, at=now), online("c", 5, 8, at=now), unreachable("b", 0, 8, at=now)
+    )
 
 
 def store_and_push(made: Callable[[float], Model]) -> None:
     seed(made(time.time()), at=time.time())
-    live.push(SWARM)
+    push()
+
+
+def push() -> None:
+    """As the worker does it: in a thread without Playwright's event loop."""
+
+    def pushed() -> None:
+        live.push(SWARM)
+        connection.close()
+
+    with ThreadPoolExecutor(1) as worker:
+        worker.submit(pushed).result(10)
 
 
 def heading(page: Page) -> str:
@@ -66,7 +84,7 @@ def test_focus_and_open_details_survive_a_push(open_page: Open) -> None:
     page.locator("#dropped summary").click()
     expect(page.locator("#dropped summary")).to_be_focused()
     seed(with_a_hole(time.time()), at=time.time(), dropped=(Dropped("tiny-hf.1", "'y'", "subkey", "still none"),))
-    live.push(SWARM)
+    push()
     expect(page.locator("h1")).to_have_text(HOLE)
     expect(page.locator("#dropped")).to_have_attribute("open", "")
     expect(page.locator("#dropped")).to_contain_text("still none")
@@ -105,8 +123,21 @@ def test_times_count_on_by_themselves(open_page: Open) -> None:
     now = time.time()
     seed(whole(now), at=now)
     page = open_page("/m/tiny-hf", prepare=lambda opened: opened.clock.install())
+    page.wait_for_load_state("networkidle")
     page.clock.run_for(65_000)
     expect(page.locator("#checked")).to_contain_text("Checked 1 min ago")
+
+
+def test_a_page_learns_that_it_is_stale_though_nobody_pushes(open_page: Open) -> None:
+    now = time.time()
+    seed(whole(now), at=now)
+    page = open_page("/m/tiny-hf", prepare=lambda opened: opened.clock.install())
+    expect(page.locator("h1")).to_have_text(WHOLE)
+    page.wait_for_load_state("networkidle")
+    for table in (Crawl, WatchedModel, ServerRow):
+        table.objects.update(observed_at=F("observed_at") - timedelta(minutes=7))
+    page.clock.run_for(120_000)
+    expect(page.locator("h1")).to_have_text("? tiny-hf: unknown — ran 7 min ago")
 
 
 def test_without_javascript_the_page_states_the_same_facts(open_page: Open) -> None:
@@ -132,7 +163,11 @@ def test_a_phone_of_320_pixels_does_not_scroll_sideways(open_page: Open, path: s
     wordy = replace(long, record=replace(long.record, version="9" * 64), visit=None, state=PeerState.NOT_CHECKED)
     joining = announced("j", 4, 5, PeerState.JOINING, at=now)
     made = with_a_hole(now)
-    seed(replace(made, servers=(*made.servers, joining, wordy)), at=now, dropped=(Dropped("k" * 120, "x" * 80, "subkey", "y" * 200),))
+    seed(
+        replace(made, servers=(*made.servers, joining, wordy)),
+        at=now,
+        dropped=(Dropped("tiny-hf.4", "x" * 80, "subkey", "y" * 200),),
+    )
     page = open_page(path, **MOBILE)
     page.locator("#dropped summary").click()
     assert page.evaluate("document.documentElement.scrollWidth") <= 320
@@ -146,9 +181,9 @@ def test_targets_are_big_enough_and_text_stands_out(open_page: Open, scheme: str
     seed(with_a_hole(time.time()), at=time.time(), dropped=(Dropped("tiny-hf.1", "'x'", "subkey", "no"),))
     for path in ("/", "/m/tiny-hf"):
         page = open_page(path, color_scheme=scheme)
-        heights = page.locator("button:visible, summary:visible, h2 a:visible, header a:visible, footer a:visible").evaluate_all(
-            "found => found.map(e => e.getBoundingClientRect().height)"
-        )
+        heights = page.locator(
+            "button:visible, summary:visible, h2 a:visible, header a:visible, footer a:visible"
+        ).evaluate_all("found => found.map(e => e.getBoundingClientRect().height)")
         assert len(heights) > 4 and min(heights) >= 24
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"
         assert dark == (scheme == "dark")

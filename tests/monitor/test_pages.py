@@ -108,7 +108,7 @@ def test_names_and_versions_from_strangers_are_escaped(client: Client) -> None:
 
 def test_a_repository_that_is_no_web_address_is_no_link(client: Client) -> None:
     seed(replace(model(1, online("a", 0, 1)), repository="javascript:alert(1)"))
-    assert "href=\"javascript" not in page(client)
+    assert 'href="javascript' not in page(client)
 
 
 def test_before_the_first_check_the_page_says_so(client: Client) -> None:
@@ -157,7 +157,10 @@ def test_a_wrong_prefix_gets_the_right_ones(client: Client) -> None:
 
 
 def test_records_left_out_are_listed_with_reasons(client: Client) -> None:
-    dropped = (Dropped("tiny-hf.0", "'Qm1'", "throughput", "throughput is 'nan'"), Dropped("other.0", "'x'", "subkey", "no peer"))
+    dropped = (
+        Dropped("tiny-hf.0", "'Qm1'", "throughput", "throughput is 'nan'"),
+        Dropped("other.0", "'x'", "subkey", "no peer"),
+    )
     seed(model(1, online("a", 0, 1)), dropped=dropped)
     html = page(client)
     assert "Why is my server missing? 1 record was left out" in html and "throughput is &#x27;nan&#x27;" in html

@@ -48,6 +48,12 @@
 
   const waiting = () => (everConnected || now() - lostAt > 3 ? "No live updates: reconnecting" : "Connecting");
 
+  // Where no worker is left to push, or a model has left the swarm, the page asks by itself.
+  const isOld = () => {
+    const time = document.querySelector("#checked time[data-stale-after]");
+    return time !== null && now() - Date.parse(time.dateTime) / 1000 > Number(time.dataset.staleAfter) + 1;
+  };
+
   const showState = () => {
     const words = paused ? "Updates are paused" : lostAt === null ? "Live" : waiting();
     if (note.textContent !== words) note.textContent = words;
@@ -87,6 +93,7 @@
     showTimes();
     showState();
     sayVerdict();
-    if (lostAt !== null && now() - lostAt > WITHOUT_SOCKET_S && now() - polledAt > POLL_EVERY_S) catchUp();
+    const alone = lostAt !== null && now() - lostAt > WITHOUT_SOCKET_S;
+    if ((alone || isOld()) && now() - polledAt > POLL_EVERY_S) catchUp();
   }, 1000);
 })();
