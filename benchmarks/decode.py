@@ -110,7 +110,8 @@ async def benchmark(options: argparse.Namespace) -> dict[str, Any]:
             return route
 
         dtype = getattr(torch, options.dtype)
-        whole = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
+        whole: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype)
+        whole.eval()
         remote = RemoteModel.load(options.model, client, find_route, prefix=PREFIX, dtype=dtype)
         remote.stop_ids = frozenset()
         stack.callback(remote.close)
@@ -161,7 +162,7 @@ def _figures(runs: list[Run], fixed: dict[str, float], options: argparse.Namespa
     """`fixed` holds milliseconds for each token that are measured apart."""
 
     def median_ms(name: str) -> float:
-        return 1e3 * statistics.median(getattr(run, name) for run in runs)
+        return 1e3 * float(statistics.median(getattr(run, name) for run in runs))
 
     between = 1e3 * statistics.median(run.chain_s - run.server_compute_s for run in runs)
     return {

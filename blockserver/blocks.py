@@ -104,7 +104,19 @@ def load_span(folder: Path, span: Span, dtype: torch.dtype) -> SpanModule:
     return SpanModule(model, span, facts, dtype)
 
 
+def require_span(folder: Path, span: Span) -> None:
+    """Raises LocalError, naming files or blocks, where `load_span` could not find all it needs. Reads no weights."""
+    checkpoint = open_checkpoint(folder)
+    checkpoint.require(_shifted_names(checkpoint, span))
+
+
 def _read_layers(checkpoint: Checkpoint, span: Span) -> dict[str, torch.Tensor]:
+    shifted = _shifted_names(checkpoint, span)
+    return {shifted[name]: tensor for name, tensor in checkpoint.read(shifted).items()}
+
+
+def _shifted_names(checkpoint: Checkpoint, span: Span) -> dict[str, str]:
+    """The checkpoint's name of each tensor of the span -> its name in the cut model, whose layers count from 0."""
     shifted: dict[str, str] = {}
     for name in checkpoint.files:
         match = _LAYER.fullmatch(name)
@@ -113,7 +125,7 @@ def _read_layers(checkpoint: Checkpoint, span: Span) -> dict[str, torch.Tensor]:
     bare = [block for block in span if not any(new.startswith(f"layers.{block - span.start}.") for new in shifted.values())]
     if bare:
         raise LocalError(f"{checkpoint.folder} has no tensors of {Span(bare[0], bare[-1] + 1).in_words()}")
-    return {shifted[name]: tensor for name, tensor in checkpoint.read(shifted).items()}
+    return shifted
 
 
 def _check(report: dict[str, Any], folder: Path) -> None:

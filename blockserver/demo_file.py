@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-DEMO_FILE = Path(".run") / "demo.json"
+DEMO_FILE = Path(os.environ.get("SEPAL_RUN_DIR", ".run")) / "demo.json"
+"""`SEPAL_RUN_DIR` names the run folder of a demo that was started with another one."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TextIO
 
 from swarm.errors import LocalError, MissingBlocks, RemoteError
 
@@ -21,17 +21,30 @@ EXIT_INCOMPLETE = 4
 EXIT_INTERRUPTED = 130
 
 
+class _Stderr(logging.StreamHandler[TextIO]):
+    """Writes to whatever stderr is at the time: libraries log from threads that outlive a redirected one."""
+
+    @property
+    def stream(self) -> TextIO:
+        return sys.stderr
+
+    @stream.setter
+    def stream(self, stream: TextIO) -> None:
+        pass
+
+
 def log_to_stderr(verbose: bool = False) -> None:
     logging.basicConfig(
-        stream=sys.stderr,
+        handlers=[_Stderr()],
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
         force=True,
     )
-    # What others log at INFO says nothing to an operator.
-    for chatty in ("httpx", "httpcore", "hivemind", "transformers", "asyncio"):
+    # What others log at INFO says nothing to an operator; asyncio warns of p2pd processes that end after their loop.
+    for chatty in ("httpx", "httpcore", "hivemind", "transformers"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> int:

@@ -19,9 +19,8 @@ import torch
 
 from blockserver.advice import BY_OPERATOR, Adviser, Decision
 from blockserver.announce import Announcer
-from blockserver.blocks import load_span
+from blockserver.blocks import load_span, require_span
 from blockserver.capacity import choose_num_blocks
-from blockserver.checkpoint import open_checkpoint
 from blockserver.config import ServeConfig
 from blockserver.engine import Engine
 from blockserver.facts import ModelFacts, read_facts
@@ -54,8 +53,8 @@ async def serve(config: ServeConfig, stop: asyncio.Event) -> None:
     prefix = config.prefix or facts.prefix
     dtype = facts.dtype if config.dtype == "auto" else getattr(torch, config.dtype)
     num_blocks = choose_num_blocks(config.num_blocks, facts, dtype, config.cache_tokens)
-    open_checkpoint(config.model)
     fixed = _checked_fixed_span(config.block_indices, facts)
+    require_span(config.model, fixed or facts.whole)
     log.info(
         "%s: %d blocks of %.1f MB; this server takes %d of them, in %s, with a cache of %d tokens",
         prefix, facts.num_blocks, facts.bytes_per_block(dtype) / 1e6,

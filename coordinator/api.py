@@ -7,13 +7,13 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
-from monitor.api import router as monitor_router
 from ninja import NinjaAPI, Router
 from ninja.errors import HttpError
 
 from coordinator import hints, leases, problems
 from coordinator.models import Lease, Phase
 from monitor import live
+from monitor.api import router as monitor_router
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep
 
 router = Router(tags=["hints"])

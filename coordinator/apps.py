@@ -6,6 +6,8 @@ class CoordinatorConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # Sets the Celery application that every process of the site sends its tasks through.
+        import coordinator.celery  # noqa: F401
         from coordinator.extension import register_leases
 
         register_leases()

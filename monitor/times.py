@@ -51,6 +51,5 @@ class Checked:
 def checked(published: Published) -> Checked:
     due = published.crawl.started_at + published.interval_s
     now = published.read_at
-    return Checked(
-        Moment(published.snapshot.at, now), Moment(due, now), published.stale, ceil(MISSED_INTERVALS * published.interval_s)
-    )
+    stale_after_s = ceil(MISSED_INTERVALS * published.interval_s)
+    return Checked(Moment(published.snapshot.at, now), Moment(due, now), published.stale, stale_after_s)

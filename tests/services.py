@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -19,8 +17,7 @@ _stack = contextlib.ExitStack()
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests() -> None:
-    folder = Path(_stack.enter_context(tempfile.TemporaryDirectory(prefix="sepal-tests-", ignore_cleanup_errors=True)))
-    os.environ["DATABASE_URL"], os.environ["REDIS_URL"] = _stack.enter_context(running(folder))
+    os.environ["DATABASE_URL"], os.environ["REDIS_URL"] = _stack.enter_context(running())
 
 
 def pytest_unconfigure() -> None:

@@ -41,7 +41,7 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
             peer = PeerID.from_base58(peer_id)
             for uid in uids:
                 reply = await p2p.call_protobuf_handler(peer, INFO_RPC, runtime_pb2.ExpertUID(uid=uid), runtime_pb2.ExpertInfo)
-                answer = as_map(decode(reply.serialized_info))
+                answer = as_map(decode(reply.serialized_info, foreign=True))
     except TimeoutError:
         outcome, detail = Outcome.TIMEOUT, f"no answer within {timeout_s:g} s"
     except BadRecord as error:

@@ -28,11 +28,14 @@ def encode(value: object) -> bytes:
     return packed
 
 
-def decode(data: bytes) -> object:
-    """The value, or BadRecord where the bytes are too many, no msgpack, too deep, or of an unknown extension."""
+def decode(data: bytes, *, foreign: bool = False) -> object:
+    """The value, or BadRecord where the bytes are too many, no msgpack, too deep, or of an unknown extension.
+
+    With `foreign`, extensions that we do not know become None: the answer to rpc_info holds hivemind's tensor descriptors.
+    """
     if len(data) > MAX_VALUE_BYTES:
         raise BadRecord("too-large", f"{len(data):,} bytes where {MAX_VALUE_BYTES:,} are allowed")
-    return _decode(data, depth=0)
+    return _decode(data, 0, foreign)
 
 
 def _pack_tuple(value: object) -> object:
@@ -42,14 +45,16 @@ def _pack_tuple(value: object) -> object:
     raise TypeError(f"{type(value).__name__} has no place on the wire")
 
 
-def _decode(data: bytes, depth: int) -> object:
+def _decode(data: bytes, depth: int, foreign: bool) -> object:
     if depth > MAX_NESTING:
         raise BadRecord("undecodable", f"tuples nested more than {MAX_NESTING} deep")
 
     def unpack_extension(code: int, inner: bytes) -> object:
+        if code != TUPLE_EXT and foreign:
+            return None
         if code != TUPLE_EXT:
             raise BadRecord("undecodable", f"unknown msgpack extension {code}")
-        items = _decode(inner, depth + 1)
+        items = _decode(inner, depth + 1, foreign)
         if not isinstance(items, list):
             raise BadRecord("undecodable", "a tuple extension holds no array")
         return tuple(items)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
+from pathlib import Path
 
 import msgpack
 import pytest
+from hivemind.proto import runtime_pb2
 from hivemind.utils import MSGPackSerializer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from swarm.errors import BadRecord
-from swarm.wire.codec import MAX_VALUE_BYTES, decode, encode
+from swarm.wire.codec import MAX_VALUE_BYTES, as_map, decode, encode
 from swarm.wire.keys import default_prefix, parse_peer_id, parse_prefix
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_model_record, parse_server_record
 from swarm.wire.spans import Span
@@ -185,3 +188,17 @@ def test_text_of_strangers_loses_what_hides_or_reorders_other_text() -> None:
     assert clean_text("‮\n ") is None
     assert clean_text("x" * 500) == "x" * 64
     assert clean_text(5) is None
+
+
+RECORDED = Path(__file__).parent.parent / "data" / "petals" / "llama"
+
+
+def test_a_real_petals_servers_answer_to_rpc_info_is_read_past_its_tensor_descriptors() -> None:
+    calls = json.loads((RECORDED / "manifest.json").read_text())["calls"]
+    files = [name for call in calls if call["rpc"].endswith("rpc_info") for kind, name in call["events"] if kind == "response"]
+    answers = [runtime_pb2.ExpertInfo.FromString((RECORDED / name).read_bytes()).serialized_info for name in files]
+    decoded = [as_map(decode(answer, foreign=True)) for answer in answers]
+    assert all(isinstance(answer["cache_tokens_available"], int) for answer in decoded)
+    assert any("inference_schema" in answer for answer in decoded)
+    with pytest.raises(BadRecord, match="unknown msgpack extension 81"):
+        [decode(answer) for answer in answers]

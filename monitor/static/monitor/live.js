@@ -19,6 +19,7 @@
   let lastSaid = -SAY_AT_MOST_EVERY_S;
   let saidVerdict = verdict();
   let catchingUp = false;
+  let askedMeanwhile = false;
 
   const inWords = (seconds) => {
     for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) {
@@ -28,13 +29,16 @@
   };
 
   const catchUp = async () => {
-    if (paused || catchingUp || document.hidden) return;
+    if (paused || document.hidden) return;
+    askedMeanwhile = catchingUp;
+    if (catchingUp) return;
     catchingUp = true;
     polledAt = now();
     try {
       await htmx.ajax("GET", `${location.pathname}?fragment=1`, { target: "#live", swap: "innerMorph" });
     } finally {
       catchingUp = false;
+      if (askedMeanwhile) catchUp();
     }
   };
 
@@ -77,9 +81,12 @@
     lostAt ??= now();
     showState();
   });
-  document.addEventListener("htmx:ws:before:message:incoming", (event) => {
-    if (paused) event.preventDefault();
-  });
+  // Also what was under way when the button was pressed.
+  for (const arriving of ["htmx:ws:before:message:incoming", "htmx:before:swap"]) {
+    document.addEventListener(arriving, (event) => {
+      if (paused) event.preventDefault();
+    });
+  }
   pause.addEventListener("click", () => {
     paused = !paused;
     pause.setAttribute("aria-pressed", String(paused));
