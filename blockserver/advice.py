@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 BY_COORDINATOR = "the coordinator"
 BY_ITSELF = "this server"
 BY_OPERATOR = "the operator"
+_USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,9 @@ class Adviser:
             log.info("the coordinator answers again")
         self._silent_since, self._finding = None, None
         if answer.lease is None:
-            self._say(f"the coordinator advises to stay: {answer.reason}" if serving else f"no hint: {answer.reason}")
+            # That nothing is needed is the normal case, and not worth a line every time.
+            if serving is None or answer.reason_code not in _USUAL:
+                self._say(f"staying, says the coordinator: {answer.reason}" if serving else f"no hint: {answer.reason}")
             return None
         self._last_words = ""
         return Decision(Placement(answer.lease.to_span(), answer.reason_code, answer.reason), BY_COORDINATOR, answer.lease)

@@ -33,18 +33,26 @@ class _Stderr(logging.StreamHandler[TextIO]):
         pass
 
 
+_OURS = ("blockserver", "swarm", "__main__")
+
+
+def _worth_telling(record: logging.LogRecord) -> bool:
+    """What others log below a warning says nothing to an operator; asyncio warns of p2pd processes that outlive their loop."""
+    least = logging.ERROR if record.name == "asyncio" else logging.WARNING
+    return record.levelno >= least or record.name.split(".")[0] in _OURS
+
+
 def log_to_stderr(verbose: bool = False) -> None:
+    handler = _Stderr()
+    if not verbose:
+        handler.addFilter(_worth_telling)
     logging.basicConfig(
-        handlers=[_Stderr()],
+        handlers=[handler],
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(message)s",
         datefmt="%H:%M:%S",
         force=True,
     )
-    # What others log at INFO says nothing to an operator; asyncio warns of p2pd processes that end after their loop.
-    for chatty in ("httpx", "httpcore", "hivemind", "transformers"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)
-    logging.getLogger("asyncio").setLevel(logging.ERROR)
 
 
 def run_until_stopped(work: Callable[[asyncio.Event], Awaitable[None]]) -> int:

@@ -37,6 +37,9 @@ class Throughput:
     forward_rps: float
     network_rps: float | None = None
 
+    def __str__(self) -> str:
+        return f"{self.inference_rps:,.0f} blocks/s token by token, {self.forward_rps:,.0f} in parallel"
+
     def announced(self, blocks: int, relay: bool = False) -> float:
         """Tokens per second, as Petals announces it: a request enters anywhere, so on average half the blocks are used."""
         compute = 2.0 * self.forward_rps / (blocks + 1)

@@ -13,12 +13,12 @@ import time
 from collections.abc import Mapping
 
 from monitor.crawl import CrawlReport, crawl
-from swarm.dht.addresses import parse_peer_addresses
+from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_index
-from swarm.errors import LocalError, SwarmError
+from swarm.errors import LocalError, SwarmError, Unreachable
 from swarm.snapshot import Dropped, Outcome, Reading, Visit
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
@@ -65,15 +65,21 @@ class Crawler:
         self._crawling = threading.Lock()
 
     def crawl(self, swarm: str, known: Mapping[str, ModelRecord]) -> CrawlReport | None:
-        """What this crawl found, or why it failed; None where another one is still running."""
+        """What this crawl found, or why it failed; None where another one is still running.
+
+        Where not even a peer could be started, none of the bootstrap peers has answered it.
+        """
         if not self._crawling.acquire(blocking=False):
             return None
         started_at = time.time()
+        bootstraps: dict[str, bool] = {}
         try:
-            reader = NodeReader(self._living_node())
-            return self._loop.run(crawl(swarm, reader, time.time, known), CRAWL_TIMEOUT_S)
+            node = self._living_node()
+            return self._loop.run(crawl(swarm, NodeReader(node), time.time, known), CRAWL_TIMEOUT_S)
         except SwarmError as error:
-            return CrawlReport(swarm, started_at, time.time(), failure=str(error))
+            if self._node is None and isinstance(error, Unreachable):
+                bootstraps = {peer_id_of(address): False for address in parse_peer_addresses(self._initial_peers)}
+            return CrawlReport(swarm, started_at, time.time(), failure=str(error), bootstraps=bootstraps)
         finally:
             self._crawling.release()
 

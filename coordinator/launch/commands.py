@@ -55,7 +55,7 @@ class Bootstrap:
     def command(self, sepal: str) -> list[str]:
         return [
             *(sepal, "bootstrap", "--host-maddrs", self.host_maddr, "--identity-path", self.identity_path),
-            *("--ready-file", self.ready_file, "--no-nat-port-map"),
+            *("--ready-file", self.ready_file, "--no-nat-port-map", "--no-relay"),
         ]
 
 
@@ -75,7 +75,8 @@ class Server:
         return [
             *(sepal, "serve", self.model, "--initial-peers", self.initial_peer, "--coordinator", self.coordinator),
             *("--num-blocks", str(self.num_blocks), "--host-maddrs", self.host_maddr),
-            *("--identity-path", self.identity_path, "--ready-file", self.ready_file, "--no-nat-port-map"),
+            *("--identity-path", self.identity_path, "--ready-file", self.ready_file),
+            *("--no-nat-port-map", "--no-relay"),
             *("--hint-interval", "3", "--public-name", self.name, "--update-period", "30"),
         ]
 

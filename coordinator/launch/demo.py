@@ -25,7 +25,7 @@ from coordinator.launch.supervisor import Supervisor
 from coordinator.launch.swarm import DemoServer, bootstrap_address, start_bootstrap, start_server
 from coordinator.launch.terminal import say
 
-DEFAULT_MODEL = PROJECT / ".cache" / "demo-model"
+DEFAULT_MODEL = PROJECT / ".cache" / "SmolLM2-135M-Instruct"
 DEFAULT_SERVERS = 4
 DEFAULT_BLOCKS = 12
 DEFAULT_CRAWL_INTERVAL_S = 10.0

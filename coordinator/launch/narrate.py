@@ -9,6 +9,13 @@ from swarm.wire.spans import Span, in_words
 
 Model = Mapping[str, Any]
 SYMBOLS = {"complete": "✓", "thin": "✓", "broken": "✕"}
+PHASES = {
+    "accepted": "accepted and loads",
+    "done": "is seen online with",
+    "declined": "declined",
+    "stale": "need not serve any more:",
+    "expired": "did not come to serve in time:",
+}
 TAIL = 6
 
 
@@ -33,7 +40,7 @@ def who(peer_id: str, names: Mapping[str, str]) -> str:
 
 def _model_lines(before: Model, now: Model, names: Mapping[str, str]) -> Iterator[str]:
     yield from _server_lines(_by_peer(before, "servers"), _by_peer(now, "servers"), names)
-    yield from _lease_lines(_by_peer(before, "leases"), _by_peer(now, "leases"), names)
+    yield from _lease_lines(_by_lease(before), _by_lease(now), names)
     if _verdict(before) != _verdict(now):
         yield _verdict(now)
     if bool(before.get("stale")) != bool(now.get("stale")):
@@ -67,13 +74,13 @@ def _server_lines(before: Mapping[str, Model], now: Mapping[str, Model], names: 
 
 
 def _lease_lines(before: Mapping[str, Model], now: Mapping[str, Model], names: Mapping[str, str]) -> Iterator[str]:
-    for peer_id, lease in now.items():
-        old = before.get(peer_id)
-        asked = f"{lease['start']}:{lease['end']}"
-        if old is None or (old["start"], old["end"]) != (lease["start"], lease["end"]):
-            yield f"hint: {who(peer_id, names)} was asked to serve {asked}: {lease.get('reason', 'no reason given')}"
+    for lease_id, lease in now.items():
+        old = before.get(lease_id)
+        server, blocks = who(lease["peer_id"], names), Span(lease["start"], lease["end"]).in_words()
+        if old is None:
+            yield f"hint: {server} was asked to serve {blocks}: {lease.get('reason', 'no reason given')}"
         elif old.get("phase") != lease.get("phase"):
-            yield f"hint: {who(peer_id, names)} {lease.get('phase')} {asked}"
+            yield f"hint: {server} {PHASES.get(str(lease.get('phase')), lease.get('phase'))} {blocks}"
 
 
 def _held(server: Model) -> str:
@@ -83,3 +90,8 @@ def _held(server: Model) -> str:
 
 def _by_peer(model: Model, field: str) -> dict[str, Model]:
     return {entry["peer_id"]: entry for entry in model.get(field, ())}
+
+
+def _by_lease(model: Model) -> dict[str, Model]:
+    """A server may have had several."""
+    return {str(lease["id"]): lease for lease in model.get("leases", ())}

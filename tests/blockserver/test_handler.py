@@ -205,6 +205,17 @@ async def test_a_client_that_vanishes_gives_its_cache_back(client: P2P, server: 
     await freed(server)
 
 
+async def test_a_session_that_opens_and_never_steps_is_closed(
+    client: P2P, server: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("blockserver.handler.STEP_TIMEOUT_S", 0.05)
+    stream = await Stream(client, server).open()
+    await stream.ask(step(torch.zeros(1, 0, HIDDEN), max_length=40))
+    with pytest.raises(P2PHandlerError, match="silent, for too long"):
+        await stream.answer()
+    await freed(server)
+
+
 async def test_an_empty_request_ends_the_session(client: P2P, server: Serving) -> None:
     stream = await Stream(client, server).open()
     await stream.ask(step(max_length=40))
@@ -320,6 +331,26 @@ async def test_a_bad_forward_or_backward_is_a_clear_error(
         reason = "."
     with pytest.raises(P2PHandlerError, match=reason):
         await client.call_protobuf_handler(server.peer, protocol.rpc_name(method), request_, runtime_pb2.ExpertResponse)
+
+
+async def test_a_stream_in_parts_is_one_request(client: P2P, server: Serving) -> None:
+    """The parts of one tensor come in several messages, as they do where it is larger than a message may be."""
+    hidden = torch.randn(1, 6, HIDDEN)
+    whole = await client.call_protobuf_handler(
+        server.peer, protocol.rpc_name("rpc_forward"), step(hidden, torch.empty(0)), runtime_pb2.ExpertResponse
+    )
+
+    async def parts() -> AsyncIterator[runtime_pb2.ExpertRequest]:
+        request = step(hidden, torch.empty(0))
+        for tensor in request.tensors:
+            for part in tensors.split(tensor, chunk_bytes=100):
+                yield runtime_pb2.ExpertRequest(uid=request.uid, tensors=[part], metadata=request.metadata)
+
+    answers = await client.iterate_protobuf_handler(
+        server.peer, protocol.rpc_name("rpc_forward_stream"), parts(), runtime_pb2.ExpertResponse
+    )
+    [joined] = tensors.join([part async for answer in answers for part in answer.tensors])
+    assert torch.equal(tensors.decode(joined), tensors.decode(whole.tensors[0]))
 
 
 async def test_a_push_is_taken_and_ignored(client: P2P, server: Serving) -> None:

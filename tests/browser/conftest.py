@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -36,11 +37,13 @@ def site(django_db_setup: None) -> Iterator[str]:
 
 
 def _listening_port(process: subprocess.Popen[str]) -> int:
+    """What daphne says afterwards is read and passed on: a full pipe would stop it."""
     assert process.stderr is not None
     said: list[str] = []
     for line in process.stderr:
         said.append(line)
         if "Listening on TCP address" in line:
+            threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()
             return int(line.rsplit(":", 1)[1])
     raise AssertionError("daphne did not start:\n" + "".join(said))
 

@@ -31,7 +31,7 @@ def compose() -> dict[str, Any]:
 def server(number: int) -> list[str]:
     return commands.Server(
         name=f"server-{number}",
-        model="/model",
+        model="/SmolLM2-135M-Instruct",
         initial_peer="@bootstrap",
         coordinator="http://web:8000",
         num_blocks=16,

@@ -54,12 +54,23 @@ def test_a_move_names_both_spans() -> None:
 
 
 def test_a_hint_carries_its_reason_once_and_then_its_phases() -> None:
-    lease = {"peer_id": ONE, "start": 12, "end": 24, "phase": "offered", "reason": "blocks 12–17 have no server"}
+    lease = {"id": "1", "peer_id": ONE, "start": 12, "end": 24, "phase": "offered", "reason": "blocks 12–17 have no server"}
     offered = seen(*WHOLE["items"][0]["servers"], leases=[lease])
     accepted = seen(*WHOLE["items"][0]["servers"], leases=[{**lease, "phase": "accepted"}])
-    assert narrate(WHOLE, offered, NAMES) == ["hint: server-4 (…RcvFJg) was asked to serve 12:24: blocks 12–17 have no server"]
+    assert narrate(WHOLE, offered, NAMES) == [
+        "hint: server-4 (…RcvFJg) was asked to serve blocks 12–23: blocks 12–17 have no server"
+    ]
     assert narrate(offered, offered, NAMES) == []
-    assert narrate(offered, accepted, NAMES) == ["hint: server-4 (…RcvFJg) accepted 12:24"]
+    assert narrate(offered, accepted, NAMES) == ["hint: server-4 (…RcvFJg) accepted and loads blocks 12–23"]
+
+
+def test_a_second_hint_to_the_same_server_is_told_beside_the_first() -> None:
+    first = {"id": "1", "peer_id": ONE, "start": 0, "end": 12, "phase": "done", "reason": "blocks 0–11 have no server"}
+    second = {**first, "id": "2", "start": 12, "end": 24, "phase": "offered", "reason": "blocks 12–17 have no server"}
+    servers = WHOLE["items"][0]["servers"]
+    assert narrate(seen(*servers, leases=[first]), seen(*servers, leases=[second, first]), NAMES) == [
+        "hint: server-4 (…RcvFJg) was asked to serve blocks 12–23: blocks 12–17 have no server"
+    ]
 
 
 def test_staleness_is_told_when_it_begins_and_when_it_ends() -> None:

@@ -108,17 +108,20 @@ def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon_dies() ->
 
 
 @pytest.mark.parametrize(
-    ("peers", "reason"),
+    ("peers", "reason", "bootstraps"),
     [
-        ((), "no bootstrap peer is configured"),
-        (("/ip4/127.0.0.1/tcp/1/p2p/nonsense",), "nonsense"),
-        ((f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id('nobody')}",), "no bootstrap peer answers"),
+        ((), "no bootstrap peer is configured", {}),
+        (("/ip4/127.0.0.1/tcp/1/p2p/nonsense",), "nonsense", {}),
+        ((f"/ip4/127.0.0.1/tcp/1/p2p/{peer_id('x')}",), "no bootstrap peer answers", {peer_id("x"): False}),
     ],
 )
-def test_a_crawl_that_cannot_start_is_failed_with_its_reason(peers: tuple[str, ...], reason: str) -> None:
+def test_a_crawl_that_cannot_start_is_failed_with_its_reason(
+    peers: tuple[str, ...], reason: str, bootstraps: dict[str, bool]
+) -> None:
     crawler = Crawler(peers)
     report = crawler.crawl("main", {})
     assert report is not None and report.snapshot is None and reason in report.failure
+    assert report.bootstraps == bootstraps
     with pytest.raises(SwarmError):
         crawler.dial(peer_id("a"))
     crawler.stop()

@@ -125,6 +125,19 @@ async def test_generation_ends_with_a_stop_token(
     assert tokens == expected[: expected.index(expected[3]) + 1]
 
 
+async def test_a_generation_that_is_broken_off_leaves_nothing_on_the_servers(
+    tiny: tuple[Path, PreTrainedModel], client: P2P, lasting: list[Serving]
+) -> None:
+    async with remote(tiny[0], client, known(lasting)) as model:
+        generation = model.generate(PROMPT, GREEDY_TEN)
+        await anext(generation)
+        assert lasting[0].handler.sessions_active == 1
+        await generation.aclose()
+        for server in lasting:
+            await asyncio.wait_for(server.handler._idle.wait(), 20)
+            assert server.handler.cache_tokens_left == 2 * 2 * 8192
+
+
 async def test_a_session_goes_on_where_it_stood(
     tiny: tuple[Path, PreTrainedModel], client: P2P, lasting: list[Serving]
 ) -> None:
