@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from coordinator.models import Lease
+from coordinator.models import Lease, Phase
 from monitor.extensions import Extension, register
 
 SHOWN_FOR = timedelta(minutes=15)
 """How long a closed lease stays on the page: long enough to see how a hole was repaired."""
 SHOWN_AT_MOST = 50
+
+SYMBOLS = {Phase.OFFERED: "○", Phase.ACCEPTED: "◐", Phase.DONE: "✓"}
 
 
 def register_leases() -> None:
@@ -25,8 +27,11 @@ def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
             "peer_id": lease.peer_id,
             "start": lease.start,
             "end": lease.end,
+            "blocks": lease.span.in_words(),
             "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
+            "from_blocks": lease.origin.in_words() if lease.origin else None,
             "phase": lease.phase,
+            "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
             "progress": lease.progress,
             "urgency": lease.urgency,
             "reason_code": lease.reason_code,

@@ -20,6 +20,8 @@ CSRF_TRUSTED_ORIGINS = [SEPAL_URL]
 SEPAL_SWARM = env.text("SEPAL_SWARM", "main")
 SEPAL_INITIAL_PEERS = env.words("SEPAL_INITIAL_PEERS")
 SEPAL_CRAWL_INTERVAL_S = env.seconds("SEPAL_CRAWL_INTERVAL_S", default=30.0)
+# Off, the crawler dials nobody but the addresses that servers announce; a swarm with servers behind a NAT needs it.
+SEPAL_RELAY = env.flag("SEPAL_RELAY")
 SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 
 INSTALLED_APPS = [

@@ -57,8 +57,9 @@ class NodeReader:
 class Crawler:
     """Owns the node and the loop that it lives on. Safe to share between the threads of a worker."""
 
-    def __init__(self, initial_peers: tuple[str, ...]) -> None:
+    def __init__(self, initial_peers: tuple[str, ...], relay: bool = False) -> None:
         self._initial_peers = initial_peers
+        self._relay = relay
         self._loop = BackgroundLoop("crawler")
         self._node: Node | None = None
         self._node_lock = threading.Lock()
@@ -106,7 +107,7 @@ class Crawler:
                     return self._node
                 except SwarmError:
                     self._discard()
-            config = NodeConfig(parse_peer_addresses(self._initial_peers), client_mode=True)
+            config = NodeConfig(parse_peer_addresses(self._initial_peers), client_mode=True, relay=self._relay)
             self._node = self._loop.run(start_node(config), NODE_TIMEOUT_S)
             return self._node
 
@@ -127,12 +128,12 @@ class Crawler:
 _making = threading.Lock()
 
 
-def crawler_for(initial_peers: tuple[str, ...]) -> Crawler:
+def crawler_for(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
     """The process's crawler. Two threads that ask at once get the same one."""
     with _making:
-        return _crawler(initial_peers)
+        return _crawler(initial_peers, relay)
 
 
 @functools.cache
-def _crawler(initial_peers: tuple[str, ...]) -> Crawler:
-    return Crawler(initial_peers)
+def _crawler(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
+    return Crawler(initial_peers, relay)

@@ -40,7 +40,8 @@ def notices(seen: Watch) -> tuple[Notice, ...]:
 def _blind(seen: Watch, last: CrawlFacts) -> str:
     since = f" since {Moment(seen.failing_since, seen.read_at).clock}" if seen.failing_since is not None else ""
     peers = f"{last.bootstraps_up} of {len(last.bootstraps)} bootstrap peers answered; " if last.bootstraps else ""
-    return f"We cannot see the swarm{since}: {peers}{_ended(last.failure)} This says nothing about the servers. No downtime is counted."
+    blind = f"We cannot see the swarm{since}: {peers}{_ended(last.failure)}"
+    return f"{blind} This says nothing about the servers. No downtime is counted."
 
 
 def _ended(words: str) -> str:

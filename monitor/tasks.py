@@ -22,7 +22,7 @@ def _crawler() -> Any:
     # Imported here, since it imports hivemind and torch: 5 s and 300 MB that no other process should pay for.
     from monitor.crawler import crawler_for
 
-    return crawler_for(tuple(settings.SEPAL_INITIAL_PEERS))
+    return crawler_for(tuple(settings.SEPAL_INITIAL_PEERS), settings.SEPAL_RELAY)
 
 
 @shared_task(ignore_result=True)

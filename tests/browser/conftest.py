@@ -13,9 +13,12 @@ from urllib.parse import quote
 
 import pytest
 from django.db import connection
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
+
+# Each wait ends with its event; on a busy machine that may take longer than Playwright's 5 s.
+expect.set_options(timeout=20_000)
 
 
 def _database_url() -> str:

@@ -55,6 +55,12 @@ def push() -> None:
         worker.submit(pushed).result(10)
 
 
+def settled(page: Page) -> None:
+    """Connected and caught up: under a clock that is put forward, a request under way would time out."""
+    expect(page.locator("#live-note")).to_have_text("Live")
+    page.wait_for_load_state("networkidle")
+
+
 def heading(page: Page) -> str:
     return " ".join(page.locator("h1").inner_text().split())
 
@@ -123,7 +129,7 @@ def test_times_count_on_by_themselves(open_page: Open) -> None:
     now = time.time()
     seed(whole(now), at=now)
     page = open_page("/m/tiny-hf", prepare=lambda opened: opened.clock.install())
-    page.wait_for_load_state("networkidle")
+    settled(page)
     page.clock.run_for(65_000)
     expect(page.locator("#checked")).to_contain_text("Checked 1 min ago")
 
@@ -133,7 +139,7 @@ def test_a_page_learns_that_it_is_stale_though_nobody_pushes(open_page: Open) ->
     seed(whole(now), at=now)
     page = open_page("/m/tiny-hf", prepare=lambda opened: opened.clock.install())
     expect(page.locator("h1")).to_have_text(WHOLE)
-    page.wait_for_load_state("networkidle")
+    settled(page)
     for table in (Crawl, WatchedModel, ServerRow):
         table.objects.update(observed_at=F("observed_at") - timedelta(minutes=7))
     page.clock.run_for(120_000)

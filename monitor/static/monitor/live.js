@@ -95,6 +95,11 @@
     catchUp();
   });
 
+  // Connected only here: htmx may start before its extension is loaded, and the socket would open before anyone listens.
+  const socket = byId("socket");
+  socket.setAttribute("hx-ws:connect", socket.dataset.socket);
+  htmx.process(socket);
+
   byId("live-bar").hidden = false;
   setInterval(() => {
     showTimes();

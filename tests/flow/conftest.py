@@ -1,0 +1,69 @@
+"""The demo itself, started as a person starts it, on free ports and in a folder of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from blockserver.demo_model import build_demo_model
+
+ROOT = Path(__file__).resolve().parents[2]
+MODEL = ROOT / ".cache" / "SmolLM2-135M-Instruct"
+
+
+@dataclass(frozen=True)
+class RunningDemo:
+    site: str
+    bootstrap: str
+    run_dir: Path
+    output: list[str]
+    """What it printed until it was ready."""
+
+    def kill_one_server(self) -> str:
+        """kill -9 of the server whose loss opens a gap that the others can close; what the command says."""
+        command = [sys.executable, "-m", "coordinator.launch", "kill", "--run-dir", str(self.run_dir)]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+@pytest.fixture(scope="session")
+def demo_model() -> Path:
+    build_demo_model(MODEL)
+    return MODEL
+
+
+@pytest.fixture
+def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
+    run_dir = tmp_path / "run"
+    # Its own Postgres and Valkey, like everybody's demo, not those of the tests.
+    env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
+    command = [sys.executable, "-m", "coordinator.launch", "demo", "--run-dir", str(run_dir), "--model", str(demo_model)]
+    with subprocess.Popen(
+        [*command, "--crawl-interval", "5"], cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as launcher:
+        try:
+            output = _until_ready(launcher)
+            facts = json.loads((run_dir / "demo.json").read_text())
+            yield RunningDemo(facts["site"], facts["bootstrap"], run_dir, output)
+        finally:
+            launcher.terminate()
+            assert launcher.stdout is not None
+            sys.stderr.write(launcher.stdout.read())
+            launcher.wait(60)
+
+
+def _until_ready(launcher: subprocess.Popen[str]) -> list[str]:
+    assert launcher.stdout is not None
+    said: list[str] = []
+    for line in launcher.stdout:
+        said.append(line)
+        if re.search(r"Ctrl-C stops everything", line):
+            return said
+    raise AssertionError("the demo did not start:\n" + "".join(said))
