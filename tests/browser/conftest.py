@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -67,7 +68,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
+def open_page(browser: Browser, site: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
     """Opens a path of the site. What the console says and what is asked of other hosts fails the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
@@ -88,4 +89,20 @@ def open_page(browser: Browser, site: str) -> Iterator[Callable[..., Page]]:
     while_open = list(complaints)
     for context in contexts:
         context.close()
+    _wait_until_idle()
     assert while_open == []
+
+
+def _wait_until_idle(within_s: float = 10.0) -> None:
+    """The test's tables are about to be truncated, which deadlocks with a page that the site is just reading."""
+    deadline = time.monotonic() + within_s
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute(
+                "SELECT count(*) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+            )
+            if cursor.fetchone() == (0,):
+                return
+            time.sleep(0.02)
+    raise AssertionError("the site still uses the database, though no page is open")

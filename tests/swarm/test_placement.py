@@ -146,7 +146,8 @@ def test_a_plan_fills_what_it_says_keeps_sizes_and_stays_put_on_its_own_result(s
         assert move.filled
         after = moved(after, move.peer_id, move.target)
     filled = {block for move in moves for block in move.filled}
-    assert uncovered(after, online_only=False) == uncovered(swarm, online_only=False) - filled
+    # A block that could not be read is no hole, but may get a server on the way.
+    assert uncovered(after, online_only=False) <= uncovered(swarm, online_only=False) - filled
     assert len({move.peer_id for move in moves}) == len(moves)
     assert repair(swarm, [Promise(move.peer_id, move.target) for move in moves]) == ()
 
