@@ -71,6 +71,8 @@ class ServerLine:
     symbol: str
     level: str
     why: str
+    raw: str
+    """The raw text of a failed visit's error, for those who want to know more."""
     start: int
     end: int
     blocks: str
@@ -170,6 +172,7 @@ def _server_line(published: Published, model: Model, server: Server) -> ServerLi
         symbol=STATE_SYMBOLS[server.state],
         level=server.state.name.lower().replace("_", "-"),
         why=_why(server),
+        raw=server.visit.detail if server.visit else "",
         start=server.span.start,
         end=min(server.span.end, model.num_blocks),
         blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
@@ -193,8 +196,7 @@ def _why(server: Server) -> str:
     if server.state is PeerState.JOINING:
         return "it says that it is loading its blocks"
     if server.state is PeerState.UNREACHABLE and server.visit is not None:
-        words = _VISITS.get(server.visit.outcome, server.visit.outcome.value)
-        return f"{words} ({server.visit.detail})" if server.visit.detail else words
+        return _VISITS.get(server.visit.outcome, server.visit.outcome.value)
     return ""
 
 
