@@ -33,6 +33,7 @@ class Situation:
             fallback_after_s=180.0,
             confirm_s=60.0,
             clock=lambda: self.seconds,
+            jitter=lambda: 0.0,
         )
 
     async def _view(self) -> Model:
