@@ -1,6 +1,6 @@
 """Runs one asynchronous command from the shell: logs to stderr, errors as one sentence, signals, exit codes.
 
-0 done · 1 it failed · 2 wrong usage · 4 the swarm lacks blocks · 130 Ctrl-C.
+0 done · 1 it failed · 2 wrong usage · 3 the doctor found an error · 4 the swarm lacks blocks · 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from swarm.errors import LocalError, MissingBlocks, RemoteError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_UNWELL = 3
 EXIT_INCOMPLETE = 4
 EXIT_INTERRUPTED = 130
 
