@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 from importlib.metadata import version
 
 from blockserver.capacity import choose_num_blocks
@@ -30,6 +31,7 @@ VERSION = f"sepal-{version('sepal')}"
 
 async def serve(config: ServeConfig, stop: asyncio.Event) -> None:
     """Serves until `stop` is set. Raises LocalError or RemoteError where it cannot begin."""
+    raise_open_files_limit()
     log.info("devices: %s", "; ".join(map(str, find_devices())))
     plan = make_plan(config)
     async with contextlib.AsyncExitStack() as stack:
@@ -72,6 +74,13 @@ def node_config(config: ServeConfig) -> NodeConfig:
         port_mapping=config.port_mapping,
         relay=config.relay,
     )
+
+
+def raise_open_files_limit() -> None:
+    """To what the system allows this process: each connection takes a file, and the usual soft limit is 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _checked_fixed_span(span: Span | None, facts: ModelFacts) -> Span | None:
