@@ -241,7 +241,8 @@ class BlockServer:
             self.presence.node, self.config.coordinator, relay=self.config.relay, within_s=self.config.reachable_within_s
         )
         self._using_relay = verdict.direct is False
-        log.info("reachable %s: %s", "through a relay" if self._using_relay else "directly", verdict.in_words())
+        way = {True: "directly", False: "through a relay", None: "as far as anyone knows"}[verdict.direct]
+        log.info("reachable %s: %s", way, verdict.in_words())
 
     async def _measure_network(self) -> None:
         """Never stops a server: without a figure only what it computes is announced."""

@@ -87,6 +87,7 @@ class Presence:
         if not self.down:
             log.warning("%s; starting another one with the same identity", error)
             self.down = True
+            self.node.kill()
             with contextlib.suppress(Exception):  # Door: it is broken, and only asked to end its sessions.
                 await asyncio.wait_for(self.handler.stop(0.0), GIVE_UP_HANDLER_S)
             await self.node.stop()

@@ -39,6 +39,8 @@ _OURS = ("blockserver", "swarm", "__main__")
 
 def _worth_telling(record: logging.LogRecord) -> bool:
     """What others log below a warning says nothing to an operator; asyncio warns of p2pd processes that outlive their loop."""
+    if record.name == "asyncio" and record.exc_info and isinstance(record.exc_info[1], ConnectionError):
+        return False  # what is left of a p2pd that was lost, and has been told of by then
     least = logging.ERROR if record.name == "asyncio" else logging.WARNING
     return record.levelno >= least or record.name.split(".")[0] in _OURS
 

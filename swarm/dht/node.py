@@ -117,6 +117,10 @@ class Node:
         for step in (self.dht.shutdown, self.p2p.shutdown):
             with contextlib.suppress(TimeoutError, OSError, ControlFailure, P2PDaemonError):
                 await asyncio.wait_for(step(), STOP_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends p2pd at once. A frozen one answers no request to end."""
         daemon = self.p2p._child
         if daemon is not None and daemon.returncode is None:
             with contextlib.suppress(ProcessLookupError):
