@@ -31,7 +31,7 @@ def show_hints(site: str, *, prefix: str | None, num_blocks: int | None, as_json
     if as_json:
         print(json.dumps({"items": reports}, indent=2))  # noqa: T201
         return 0
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     for item in reports:
         console.print(lines_of(item))
     if not reports:

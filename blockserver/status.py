@@ -29,7 +29,7 @@ def show_status(site: str, *, as_json: bool, check: bool) -> int:
     if as_json:
         print(json.dumps({"items": items}, indent=2))  # noqa: T201
     else:
-        console = Console(highlight=False)
+        console = Console(highlight=False, soft_wrap=True)
         for item in items:
             for line in lines_of(item, datetime.now(UTC)):
                 console.print(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -13,9 +14,11 @@ import psutil
 import pytest
 from transformers import PreTrainedModel
 
+from blockserver.bootstrap import run_bootstrap
 from blockserver.presence import lasting_identity, with_present_port
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import visit
+from swarm.errors import Unreachable
 from swarm.snapshot import Model, PeerState
 from swarm.wire.spans import Span
 from tests.blockserver.living import PREFIX, config, eventually, online, serving, until
@@ -138,3 +141,25 @@ async def test_without_an_identity_file_one_lasts_for_the_run(tmp_path: Path) ->
     assert not made.identity_path.exists()
     async with lasting_identity(NodeConfig(identity_path=tmp_path / "own")) as given:
         assert given.identity_path == tmp_path / "own"
+
+
+async def test_a_bootstrap_peer_outlives_its_p2pd(tmp_path: Path) -> None:
+    key, ready, stop = tmp_path / "boot.id", tmp_path / "ready.json", asyncio.Event()
+    running = asyncio.create_task(run_bootstrap(NodeConfig(identity_path=key), ready, stop, interval_s=0.1))
+    await eventually(ready.exists)
+    (address,) = json.loads(ready.read_text())["addresses"]
+    daemon_of(key).kill()
+    newcomer = await _entered(address)
+    assert await newcomer.bootstrap_states() == {address.rsplit("/", 1)[1]: True}
+    await newcomer.stop()
+    stop.set()
+    await asyncio.wait_for(running, 10)
+
+
+async def _entered(address: str, within_s: float = 20.0) -> Node:
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return await start_node(NodeConfig(initial_peers=(address,), client_mode=True))
+        except Unreachable:
+            assert time.monotonic() < deadline
