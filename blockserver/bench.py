@@ -27,7 +27,7 @@ async def run_bench(config: LoadConfig, num_blocks: int | None, cache_tokens: in
     fit = choose_num_blocks(num_blocks, facts, dtype, cache_tokens)
     span = Span(0, min(BLOCKS_MEASURED, fit))
     loading.require(config, span)
-    engine = Engine(await loading.load(config, facts, span, dtype, lambda done, total: None), cache_tokens)
+    engine = Engine(await loading.load(config, facts, span, dtype, lambda done, total, seconds: None), cache_tokens)
     try:
         rates = await measure(engine)
     finally:

@@ -221,7 +221,7 @@ class BlockServer:
             reports.cancel()
             self._loaded = None
 
-    def _note_progress(self, done: int, total: int) -> None:
+    def _note_progress(self, done: int, total: int, seconds: float) -> None:
         self._loaded = (done, total)
 
     async def _report_loading(self, lease: LeaseDocument | None) -> None:
@@ -360,7 +360,7 @@ class BlockServer:
             None,
             version=self._version,
             dht_client_mode=False,
-            describe=lambda: self.condition().to_info(),
+            about=lambda: self.condition().to_info(),
         )
 
     async def _tell_systemd(self) -> None:

@@ -1,10 +1,12 @@
 """From settings to blocks in memory: the one place where `serve` and `bench` meet models.
 
-Knows which settings say how blocks are loaded. `Progress` is called from the loading thread with bytes done and in all.
+Knows which settings say how blocks are loaded. `Progress` is called from the loading thread with
+bytes done, bytes in all, and seconds since the start.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import torch
@@ -15,7 +17,7 @@ from blockserver.facts import ModelFacts, read_facts
 from blockserver.threads import in_thread
 from swarm.wire.spans import Span
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int, float], None]
 
 
 def read_model(config: LoadConfig) -> ModelFacts:
@@ -40,7 +42,8 @@ def bytes_to_fetch(config: LoadConfig, span: Span) -> int:
 
 async def load(config: LoadConfig, facts: ModelFacts, span: Span, dtype: torch.dtype, progress: Progress) -> SpanModule:
     total = facts.bytes_per_block(dtype) * len(span)
-    progress(0, total)
+    started = time.monotonic()
+    progress(0, total, 0.0)
     module = await in_thread(f"loading {span}", lambda: load_span(config.model, span, dtype))
-    progress(total, total)
+    progress(total, total, time.monotonic() - started)
     return module

@@ -43,8 +43,8 @@ class Loads:
         self.poison = False
 
     async def load(self, config: Any, facts: Any, span: Span, dtype: torch.dtype, progress: Any) -> SpanModule:
-        progress(62, 100)
-        module = await _load(config, facts, span, dtype, lambda done, total: None)
+        progress(62, 100, 1.0)
+        module = await _load(config, facts, span, dtype, lambda done, total, seconds: None)
         await self.gate.wait()
         if span in self.broken:
             raise LocalError("a broken shard")
