@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,6 +14,7 @@ from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANT_TYPES = ("none", "int8", "nf4")
 DEFAULT_UPDATE_PERIOD_S = 120.0
 """Petals' default: a record is renewed every two minutes and lives for four."""
 
@@ -32,7 +33,7 @@ class LoadConfig:
     quant_type: str = "none"
     adapters: tuple[str, ...] = ()
     revision: str | None = None
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     """For a hub that asks for one. Never logged."""
 
     cache_dir: Path | None = None
@@ -41,6 +42,7 @@ class LoadConfig:
 
     def __post_init__(self) -> None:
         _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
+        _check(self.quant_type in QUANT_TYPES, f"--quant-type {self.quant_type}: choose one of {', '.join(QUANT_TYPES)}")
         _check(
             self.quant_type == "none", f"--quant-type {self.quant_type}: this version serves blocks as they are, so only none"
         )

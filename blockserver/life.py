@@ -38,7 +38,7 @@ from blockserver.selfcheck import check_own_blocks
 from blockserver.systemd import Systemd
 from swarm.dht.node import Node, NodeConfig
 from swarm.dht.reading import read_blocks
-from swarm.errors import LocalError, RemoteError, Unreachable
+from swarm.errors import RemoteError, Unreachable
 from swarm.placement import Placement
 from swarm.snapshot import Model, assemble
 from swarm.wire.hints import LeaseDocument, ReasonCode
@@ -179,7 +179,8 @@ class BlockServer:
         log.info("serving %s%s", decision, f" instead of {before.in_words()}" if before else "")
         try:
             await self._serve(span, decision.lease)
-        except (LocalError, RemoteError) as error:
+        # Door: loading fails in as many ways as there are libraries, memory above all; what was served before can still be.
+        except Exception as error:
             if before is None:
                 raise
             log.error("%s could not be served (%s); going back to %s", span.in_words(), error, before.in_words())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 
@@ -19,7 +19,7 @@ class Wishes:
     announce: tuple[str, ...]
     identity_path: Path | None
     dtype: str
-    token: str | None
+    token: str | None = field(repr=False)
     hub: str
     cache_dir: Path
     state_dir: Path

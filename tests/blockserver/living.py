@@ -68,8 +68,18 @@ def online(*spans: Span) -> Callable[[Model], bool]:
     return lambda seen: sorted(s.span for s in seen.servers if s.state is PeerState.ONLINE) == sorted(spans)
 
 
-async def info(reader: Node, peer_id: str) -> dict[str, Any]:
-    """What the server says of itself."""
+async def info(
+    reader: Node, peer_id: str, holds: Callable[[dict[str, Any]], bool] = lambda said: True, within_s: float = 20.0
+) -> dict[str, Any]:
+    """What the server says of itself, as soon as it is as wanted."""
+    deadline = time.monotonic() + within_s
+    while not holds(said := await _info(reader, peer_id)):
+        assert time.monotonic() < deadline, said
+        await asyncio.sleep(0.05)
+    return said
+
+
+async def _info(reader: Node, peer_id: str) -> dict[str, Any]:
     call = reader.p2p.call_protobuf_handler(
         PeerID.from_base58(peer_id), INFO_RPC, runtime_pb2.ExpertUID(), runtime_pb2.ExpertInfo
     )

@@ -39,7 +39,7 @@ class Loads:
     def __init__(self) -> None:
         self.gate = asyncio.Event()
         self.gate.set()
-        self.broken: set[Span] = set()
+        self.broken: dict[Span, Exception] = {}
         self.poison = False
 
     async def load(self, config: Any, facts: Any, span: Span, dtype: torch.dtype, progress: Any) -> SpanModule:
@@ -47,7 +47,7 @@ class Loads:
         module = await _load(config, facts, span, dtype, lambda done, total, seconds: None)
         await self.gate.wait()
         if span in self.broken:
-            raise LocalError("a broken shard")
+            raise self.broken[span]
         if self.poison:
             for weight in module._model.parameters():
                 weight.data.fill_(float("nan"))
@@ -79,7 +79,7 @@ async def test_progress_is_told_while_blocks_load_and_the_truth_afterwards(folde
                 seen = await until(reader, lambda seen: bool(seen.servers))
                 (server,) = seen.servers
                 assert server.state is PeerState.JOINING
-                answer = await info(reader, server.peer_id)
+                answer = await info(reader, server.peer_id, lambda said: said["loading_progress"] is not None)
                 assert (answer["state"], answer["start_block"], answer["end_block"]) == ("joining", 0, 4)
                 assert answer["loading_progress"] == 0.62
                 await eventually(lambda: bool(said(told, "progress")))
@@ -178,8 +178,9 @@ async def test_a_lease_for_the_present_blocks_unloads_nothing(folder: Path, capl
     assert "already serving blocks 0–1" in caplog.text
 
 
-async def test_a_move_that_fails_goes_back_and_is_not_tried_again(folder: Path, loads: Loads) -> None:
-    loads.broken = {Span(3, 5)}
+@pytest.mark.parametrize("error", [LocalError("a broken shard"), RuntimeError("out of memory")])
+async def test_a_move_that_fails_goes_back_and_is_not_tried_again(folder: Path, loads: Loads, error: Exception) -> None:
+    loads.broken = {Span(3, 5): error}
     with coordinator() as told:
         told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "ok", "reason": "…"}
         async with nodes(1) as (boot,), reader_of(boot) as reader:
@@ -189,7 +190,7 @@ async def test_a_move_that_fails_goes_back_and_is_not_tried_again(folder: Path, 
                 await eventually(lambda: len(said(told, "decline")) >= 2)
                 await until(reader, online(Span(0, 2)))
                 assert len(said(told, "accept")) == 1
-                assert said(told, "decline")[0]["reason"] == "failed: a broken shard"
+                assert said(told, "decline")[0]["reason"] == f"failed: {error}"
 
 
 async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) -> None:
