@@ -19,9 +19,11 @@ from blockserver import loading
 from blockserver.blocks import SpanModule
 from blockserver.reachability import ReachabilityProtocol
 from blockserver.server import serve
+from swarm.dht.reading import read_index
 from swarm.errors import LocalError, Unreachable
 from swarm.snapshot import PeerState
 from swarm.wire.keys import MODELS_KEY, block_uid
+from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import STAY, Coordinator, coordinator, move
 from tests.blockserver.living import PREFIX, config, eventually, info, online, serving, until
@@ -205,23 +207,25 @@ async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) ->
         assert server.state is PeerState.LEAVING
 
 
-@pytest.mark.parametrize("planted", ["int subkey", "garbage", "plain value", "deep nesting", "index"])
-async def test_hostile_records_end_no_announcing(folder: Path, planted: str) -> None:
-    key = block_uid(PREFIX, 1)
-    hostile: dict[str, tuple[str, Any, bytes]] = {
-        "int subkey": (key, 7, MSGPackSerializer.dumps((2, 1.0, {}))),
-        "garbage": (key, "x", b"\xc1\xff\x00"),
-        "plain value": (key, None, MSGPackSerializer.dumps("gone")),
-        "deep nesting": (key, "x", b"\x91" * 2_000),
-        "index": (MODELS_KEY, "a.b c", MSGPackSerializer.dumps({"num_blocks": 20_000})),
-    }
+HOSTILE: dict[str, tuple[str, Any, bytes]] = {
+    "an int subkey": (block_uid(PREFIX, 0), 7, MSGPackSerializer.dumps((2, 1.0, {}))),
+    "bytes that are no msgpack": (block_uid(PREFIX, 1), "x", b"\xc1\xff\x00"),
+    "a plain value": (block_uid(PREFIX, 2), None, MSGPackSerializer.dumps("gone")),
+    "deep nesting": (block_uid(PREFIX, 3), "x", b"\x91" * 2_000),
+    "a huge model with a bad name": (MODELS_KEY, "a.b c", MSGPackSerializer.dumps({"num_blocks": 20_000})),
+}
+
+
+async def test_hostile_records_end_no_announcing(folder: Path) -> None:
     async with nodes(2) as (boot, stranger), reader_of(boot) as reader:
-        async with serving(await config(boot, folder, num_blocks=4, update_period_s=0.2, fallback_after_s=0.1, confirm_s=0.1)):
+        made = await config(boot, folder, num_blocks=4, update_period_s=0.2, fallback_after_s=0.1, confirm_s=0.1)
+        async with serving(made):
             seen = await until(reader, online(Span(0, 4)))
-            at, subkey, value = hostile[planted]
-            assert await plant(stranger, boot, at, subkey, value)
-            later = seen.servers[0].expires_at + 1.0
+            for key, subkey, value in HOSTILE.values():
+                assert await plant(stranger, boot, key, subkey, value)
+            later = seen.servers[0].expires_at + 2.0
             await until(reader, lambda now: bool(now.servers) and now.servers[0].expires_at > later)
+            assert (await read_index(reader))[0] == {PREFIX: ModelRecord(6, None)}
 
 
 async def test_ready_is_said_to_systemd_only_when_online(
