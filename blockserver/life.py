@@ -29,7 +29,8 @@ from blockserver.config import ServeConfig
 from blockserver.engine import Engine
 from blockserver.facts import ModelFacts
 from blockserver.handler import TransformerConnectionHandler
-from blockserver.hint_client import CoordinatorDown, HintClient
+from blockserver.hint_client import HintClient
+from blockserver.leasing import Leases
 from blockserver.presence import Presence
 from blockserver.rates import Rates
 from blockserver.reachability_check import wait_until_reachable
@@ -86,7 +87,8 @@ class BlockServer:
         systemd: Systemd,
         version: str,
     ) -> None:
-        self.config, self.plan, self._hints, self._systemd, self._version = config, plan, hints, systemd, version
+        self.config, self.plan, self._systemd, self._version = config, plan, systemd, version
+        self._leases = Leases(hints, node.peer_id)
         self._rates = Rates(config, plan.prefix)
         self._serving: Span | None = None
         self._settled_at = time.monotonic()
@@ -157,7 +159,7 @@ class BlockServer:
             await self._settle(decision)
         elif decision.lease is not None:
             log.info("already serving %s", decision)
-            await self._take(decision.lease)
+            await self._leases.take(decision.lease)
 
     async def _leave(self) -> None:
         """OFFLINE first, so that no new client comes; then the open sessions get their time."""
@@ -171,7 +173,7 @@ class BlockServer:
 
     async def _settle(self, decision: Decision) -> None:
         """Takes the lease, if there is one, and only then unloads; loads; serves. Goes back where that fails."""
-        if not await self._take(decision.lease):
+        if not await self._leases.take(decision.lease):
             if self._serving is not None:
                 return
             decision = await self._adviser.arrive(alone=True)
@@ -185,7 +187,7 @@ class BlockServer:
                 raise
             log.error("%s could not be served (%s); going back to %s", span.in_words(), error, before.in_words())
             self._failed.add(span)
-            await self._decline(decision.lease, f"failed: {error}"[:200])
+            await self._leases.decline(decision.lease, f"failed: {error}")
             await self._serve(before, None)
             return
         if before is not None:
@@ -226,11 +228,8 @@ class BlockServer:
         self._loaded = (done, total)
 
     async def _report_loading(self, lease: LeaseDocument | None) -> None:
-        """Keeps the lease open. A coordinator that is gone meanwhile changes nothing: what was accepted is completed."""
         while True:
-            if lease is not None and self._hints is not None:
-                with contextlib.suppress(CoordinatorDown):
-                    await self._hints.report_progress(lease, self.presence.node.peer_id, self.condition().loading or 0.0)
+            await self._leases.report(lease, self.condition().loading or 0.0)
             await asyncio.sleep(PROGRESS_PERIOD_S)
             log.info(self.condition().in_words())
 
@@ -259,11 +258,11 @@ class BlockServer:
         """Whether this server does not do what it was told, or what it found itself. A lease is declined with the reason."""
         span, lease = decision.placement.span, decision.lease
         if span in self._failed:
-            await self._decline(lease, f"failed: {span.in_words()} could not be served here before")
+            await self._leases.decline(lease, f"failed: {span.in_words()} could not be served here before")
             return True
         reason = objection(lease, self._situation(span)) if lease and span != self._serving else None
         if reason is not None:
-            await self._decline(lease, reason)
+            await self._leases.decline(lease, reason)
         return reason is not None
 
     def _situation(self, wanted: Span) -> Situation:
@@ -278,25 +277,6 @@ class BlockServer:
             fetch_bytes=fetch,
             disk_free_bytes=shutil.disk_usage(self.config.cache_dir or Path.home()).free if fetch else None,
         )
-
-    async def _decline(self, lease: LeaseDocument | None, reason: str) -> None:
-        if lease is None or self._hints is None:
-            return
-        log.info("declining the lease for %s: %s", lease.to_span().in_words(), reason)
-        with contextlib.suppress(CoordinatorDown):
-            await self._hints.decline(lease, self.presence.node.peer_id, reason)
-
-    async def _take(self, lease: LeaseDocument | None) -> bool:
-        if lease is None or self._hints is None:
-            return True
-        try:
-            reply = await self._hints.accept(lease, self.presence.node.peer_id)
-        except CoordinatorDown as error:
-            log.warning("the lease could not be taken (%s); not moving without it", error)
-            return False
-        if reply.outcome == "stale":
-            log.info("the lease is stale: %s", reply.reason)
-        return reply.outcome == "ok"
 
     # ------------------------------------------------------------------------------------------------- what others are told
 
