@@ -15,7 +15,7 @@ COPY coordinator coordinator
 COPY blockserver blockserver
 COPY templates templates
 COPY manage.py .
-COPY deploy/docker/join.py deploy/docker/join.py
+COPY deploy/docker/join.py deploy/docker/healthcheck.py deploy/docker/
 
 # One site image: the crawl worker needs hivemind, which brings torch; the web process loads neither.
 FROM source AS site
@@ -32,6 +32,6 @@ RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.t
 RUN install -d -o sepal -g sepal /state /swarm
 USER sepal
 EXPOSE 31337
-# A block server has no web page; it is well while it runs.
-HEALTHCHECK NONE
+# With SEPAL_METRICS_PORT set, a server is well when it is ONLINE; without, while it runs.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=300s CMD ["python", "deploy/docker/healthcheck.py"]
 CMD ["sepal", "--help"]

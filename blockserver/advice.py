@@ -5,6 +5,7 @@ the DHT while the coordinator is silent, or where none is set. The server always
 from __future__ import annotations
 
 import logging
+import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 BY_COORDINATOR = "the coordinator"
 BY_ITSELF = "this server"
 BY_OPERATOR = "the operator"
+SILENT_POLLS = 3
+"""One lost answer, or two, is no silence."""
+FALLBACK_JITTER = 2 / 3
+"""Share of the waiting time that is added at random: servers that lost the same coordinator do not all move in one second."""
 _USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN)
 
 
@@ -45,7 +50,10 @@ class Adviser:
     fallback_after_s: float
     confirm_s: float
     clock: Callable[[], float] = time.monotonic
+    jitter: Callable[[], float] = lambda: random.uniform(0.0, FALLBACK_JITTER)  # noqa: S311
     _silent_since: float | None = field(default=None, init=False)
+    _silent_polls: int = field(default=0, init=False)
+    _patience_s: float = field(default=0.0, init=False)
     _last_words: str = field(default="", init=False)
     _finding: _Finding | None = field(default=None, init=False)
 
@@ -63,7 +71,7 @@ class Adviser:
             decision = await self._ask(serving, sessions_active)
             if self._silent_since is None:
                 return decision
-            if self.clock() - self._silent_since < self.fallback_after_s:
+            if self._silent_polls < SILENT_POLLS or self.clock() - self._silent_since < self._patience_s:
                 return None
         return await self._decide_alone(serving)
 
@@ -84,7 +92,7 @@ class Adviser:
             return None
         if self._silent_since is not None:
             log.info("the coordinator answers again")
-        self._silent_since, self._finding = None, None
+        self._silent_since, self._silent_polls, self._finding = None, 0, None
         if answer.lease is None:
             # That nothing is needed is the normal case, and not worth a line every time.
             if serving is None or answer.reason_code not in _USUAL:
@@ -117,9 +125,11 @@ class Adviser:
         return Decision(advice.placement, BY_ITSELF)
 
     def _note_silence(self, error: CoordinatorDown, serving: Span | None) -> None:
+        self._silent_polls += 1
         if self._silent_since is None:
             self._silent_since = self.clock()
-            then = f"staying; deciding by itself from {self.fallback_after_s:g} s on" if serving else "deciding by itself"
+            self._patience_s = self.fallback_after_s * (1.0 + self.jitter())
+            then = f"staying; deciding by itself from {self._patience_s:.0f} s on" if serving else "deciding by itself"
             log.warning("no hint: %s; this server is %s", error, then)
 
     def _say(self, words: str) -> None:

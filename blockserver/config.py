@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -14,15 +14,44 @@ from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
 DTYPES = ("auto", "float32", "bfloat16", "float16")
+QUANT_TYPES = ("none", "int8", "nf4")
 DEFAULT_UPDATE_PERIOD_S = 120.0
 """Petals' default: a record is renewed every two minutes and lives for four."""
 
 
 @dataclass(frozen=True)
-class ServeConfig:
+class LoadConfig:
+    """How blocks come into memory. `serve` and `bench` have the same flags for it."""
+
     model: Path
     """Folder of the model: config.json and safetensors shards."""
 
+    dtype: str = "auto"
+    device: str | None = None
+    """`cpu`, `cuda`, `cuda:1`, `mps`; by default the fastest that is there."""
+
+    quant_type: str = "none"
+    adapters: tuple[str, ...] = ()
+    revision: str | None = None
+    token: str | None = field(default=None, repr=False)
+    """For a hub that asks for one. Never logged."""
+
+    cache_dir: Path | None = None
+    max_disk_space: int | None = None
+    """Bytes that downloaded models may take in the cache folder."""
+
+    def __post_init__(self) -> None:
+        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
+        _check(self.quant_type in QUANT_TYPES, f"--quant-type {self.quant_type}: choose one of {', '.join(QUANT_TYPES)}")
+        _check(
+            self.quant_type == "none", f"--quant-type {self.quant_type}: this version serves blocks as they are, so only none"
+        )
+        _check(not self.adapters, "--adapters: this version serves blocks without adapters")
+        _check(self.device in (None, "cpu"), f"--device {self.device}: this version computes on cpu only")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeConfig(LoadConfig):
     initial_peers: tuple[str, ...]
     """Where to enter the swarm: multiaddresses that end in /p2p/PEER_ID."""
 
@@ -48,7 +77,6 @@ class ServeConfig:
     public_name: str | None = None
     """Shown on the status page."""
 
-    dtype: str = "auto"
     cache_tokens: int = 4096
     """Attention cache: tokens of all sessions together, in each block."""
 
@@ -62,24 +90,49 @@ class ServeConfig:
     confirm_s: float = 60.0
     """A hole that this server finds by itself must still be there after this long before it moves."""
 
-    drain_s: float = 20.0
-    """On SIGTERM: how long sessions may take to end."""
+    min_dwell_s: float = 600.0
+    """A lease that fills no hole is declined until the present blocks were served so long: a move costs minutes of loading."""
+
+    drain_s: float = 18.0
+    """On SIGTERM: how long sessions may take to end. With the announcement and p2pd's end this stays below 30 s."""
+
+    throughput: str | float = "auto"
+    """`auto` takes a figure kept from an earlier start, `eval` measures anew, a number of tokens per second is announced."""
+
+    check_reachability: bool = True
+    """Whether to go ONLINE only after other peers and the coordinator's site could dial this server."""
+
+    reachable_within_s: float = 120.0
+    """How long to try before the server gives up: relays and port mappings take their time."""
+
+    alive_interval_s: float = 10.0
+    """How often to see whether p2pd still works and the bootstrap peers are connected."""
+
+    state_dir: Path | None = None
+    """Where measured throughput is kept between starts; None keeps nothing."""
+
+    metrics_port: int | None = None
+    """Prometheus metrics and /readyz on this port of 127.0.0.1; 0 takes a free one, None serves none."""
 
     ready_file: Path | None = None
     """Written as JSON whenever the server is ONLINE with a new span."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(
             bool(self.initial_peers), "--initial-peers: at least one address is needed (first peer of a swarm: sepal bootstrap)"
         )
-        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         if self.num_blocks is not None:
             _check(1 <= self.num_blocks <= MAX_BLOCKS, f"--num-blocks {self.num_blocks}: a number from 1 to {MAX_BLOCKS}")
         _check(self.cache_tokens >= 1, f"--cache-tokens {self.cache_tokens}: at least 1")
-        for name in ("update_period_s", "hint_interval_s", "fallback_after_s", "confirm_s"):
+        for name in ("update_period_s", "hint_interval_s", "fallback_after_s", "confirm_s", "alive_interval_s"):
             value = getattr(self, name)
             flag = "--" + name.removesuffix("_s").replace("_", "-")
             _check(math.isfinite(value) and value > 0, f"{flag} {value}: a number of seconds above 0")
+        _check(self.min_dwell_s >= 0, f"--min-dwell {self.min_dwell_s}: a number of seconds, or 0")
+        _check_throughput(self.throughput)
+        if self.metrics_port is not None:
+            _check(0 <= self.metrics_port < 65_536, f"--metrics-port {self.metrics_port}: a port number, or 0 for any")
         if self.coordinator is not None:
             url = urlsplit(self.coordinator)
             _check(
@@ -101,6 +154,29 @@ def parse_block_indices(text: str) -> Span:
     if not match or int(match[1]) >= int(match[2]):
         raise LocalError(f"--block-indices {text}: two numbers such as 0:18, the first below the second")
     return Span(int(match[1]), int(match[2]))
+
+
+def parse_throughput(text: str) -> str | float:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def parse_bytes(text: str, flag: str = "--max-disk-space") -> int:
+    """`300GB`, `1.5 TiB`, or a plain number of bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?)B?", text.strip(), flags=re.IGNORECASE)
+    if not match:
+        raise LocalError(f"{flag} {text}: a size such as 300GB or 1.5TiB")
+    power = " KMGT".index(match[2].upper() or " ")
+    return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def _check_throughput(value: str | float) -> None:
+    if isinstance(value, str):
+        _check(value in ("auto", "eval"), f"--throughput {value}: auto, eval, or a number of tokens per second")
+    else:
+        _check(math.isfinite(value) and value > 0, f"--throughput {value:g}: a number above 0")
 
 
 def _check(holds: bool, otherwise: str) -> None:

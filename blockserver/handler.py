@@ -7,7 +7,7 @@ however it ends, its cache is given back.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by typing's name only
 
@@ -38,15 +38,26 @@ REMEMBERED_STEPS = 1_024
 class TransformerConnectionHandler(ServicerBase):
     """hivemind registers the `rpc_` methods under the class's name, which is Petals' name for them.
 
-    `engine` None means that no blocks are held for the moment: all but `rpc_info` is refused. Make it on the running loop.
+    `engine` None means that no blocks are held for the moment: all but `rpc_info` is refused. `about` says what `rpc_info`
+    carries beside Petals' keys. Make it on the running loop.
     """
 
-    def __init__(self, p2p: P2P, prefix: str, engine: Engine | None, *, version: str, dht_client_mode: bool) -> None:
+    def __init__(
+        self,
+        p2p: P2P,
+        prefix: str,
+        engine: Engine | None,
+        *,
+        version: str,
+        dht_client_mode: bool,
+        about: Callable[[], Mapping[str, Any]] = dict,
+    ) -> None:
         self._p2p = p2p
         self._prefix = prefix
         self._engine = engine
         self._version = version
         self._dht_client_mode = dht_client_mode
+        self._about = about
         self._draining = False
         self._moved = asyncio.get_running_loop().create_future()
         self._sessions = 0
@@ -93,6 +104,7 @@ class TransformerConnectionHandler(ServicerBase):
             "dht_client_mode": self._dht_client_mode,
             "cache_tokens_available": self.cache_tokens_left,
         }
+        answer.update(self._about())
         if request.uid:
             answer.update(self._schema(request.uid))
         return runtime_pb2.ExpertInfo(serialized_info=MSGPackSerializer.dumps(answer))

@@ -1,6 +1,6 @@
 """Runs one asynchronous command from the shell: logs to stderr, errors as one sentence, signals, exit codes.
 
-0 done · 1 it failed · 2 wrong usage · 4 the swarm lacks blocks · 130 Ctrl-C.
+0 done · 1 it failed · 2 wrong usage · 3 the doctor found an error · 4 the swarm lacks blocks · 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from swarm.errors import LocalError, MissingBlocks, RemoteError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_UNWELL = 3
 EXIT_INCOMPLETE = 4
 EXIT_INTERRUPTED = 130
 
@@ -38,6 +39,8 @@ _OURS = ("blockserver", "swarm", "__main__")
 
 def _worth_telling(record: logging.LogRecord) -> bool:
     """What others log below a warning says nothing to an operator; asyncio warns of p2pd processes that outlive their loop."""
+    if record.name == "asyncio" and record.exc_info and isinstance(record.exc_info[1], ConnectionError):
+        return False  # what is left of a p2pd that was lost, and has been told of by then
     least = logging.ERROR if record.name == "asyncio" else logging.WARNING
     return record.levelno >= least or record.name.split(".")[0] in _OURS
 

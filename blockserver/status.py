@@ -7,11 +7,12 @@ import sys
 from datetime import UTC, datetime
 from typing import Any
 
-import httpx
 from rich.console import Console
 from rich.text import Text
 
 from blockserver.running import EXIT_FAILED, EXIT_INCOMPLETE
+from blockserver.site import read_models
+from swarm.errors import RemoteError
 
 MARKS = {"complete": ("✓", "green"), "thin": ("!", "yellow"), "broken": ("✕", "red"), "unknown": ("?", "magenta")}
 LEVELS = "✕▁▂▄▆█"
@@ -21,16 +22,14 @@ LEVELS = "✕▁▂▄▆█"
 def show_status(site: str, *, as_json: bool, check: bool) -> int:
     """The exit code."""
     try:
-        response = httpx.get(f"{site.rstrip('/')}/api/v1/models", timeout=10.0)
-        response.raise_for_status()
-        items: list[dict[str, Any]] = response.json()["items"]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:
-        print(f"sepal: {site} does not answer as a Sepal site ({type(error).__name__})", file=sys.stderr)  # noqa: T201
+        items = read_models(site)
+    except RemoteError as error:
+        print(f"sepal: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
     if as_json:
         print(json.dumps({"items": items}, indent=2))  # noqa: T201
     else:
-        console = Console(highlight=False)
+        console = Console(highlight=False, soft_wrap=True)
         for item in items:
             for line in lines_of(item, datetime.now(UTC)):
                 console.print(line)

@@ -16,6 +16,7 @@ from pathlib import Path
 from hivemind.dht.node import DHTNode
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, P2PDaemonError
+from hivemind.utils.multiaddr import Multiaddr
 
 from swarm.dht.addresses import peer_id_of, refuse_taken_port
 from swarm.dht.tolerant import TolerantSerializer
@@ -62,12 +63,41 @@ class Node:
 
     async def check_alive(self) -> None:
         """Raises Unreachable where p2pd does not answer, or where a node with bootstrap peers knows nobody any more."""
+        await self.connected_addresses()
+        if self.config.initial_peers and not self.known_peers():
+            raise Unreachable("the routing table is empty: no peer of the swarm is known any more")
+
+    async def connected_addresses(self) -> tuple[str, ...]:
+        """Where p2pd's present connections lead, each address with its peer id. Unreachable where p2pd is dead or frozen."""
         try:
-            await asyncio.wait_for(self.p2p.list_peers(), HEALTH_TIMEOUT_S)
+            peers = await asyncio.wait_for(self.p2p.list_peers(), HEALTH_TIMEOUT_S)
         except (TimeoutError, OSError, ControlFailure, P2PDaemonError) as error:
             raise Unreachable(f"p2pd does not answer ({type(error).__name__})") from error
-        if self.config.initial_peers and not self.dht.protocol.routing_table.uid_to_peer_id:
-            raise Unreachable("the routing table is empty: no peer of the swarm is known any more")
+        return tuple(f"{address}/p2p/{peer.peer_id.to_base58()}" for peer in peers for address in peer.addrs)
+
+    def known_peers(self) -> frozenset[str]:
+        """Who stands in the DHT's routing table."""
+        return frozenset(str(peer.to_base58()) for peer in self.dht.protocol.routing_table.uid_to_peer_id.values())
+
+    async def rejoin(self, timeout_s: float = 5.0) -> frozenset[str]:
+        """Dials the bootstrap peers that the routing table lacks, at the addresses given at the start; who answered.
+
+        A bootstrap peer that was restarted knows nobody until somebody calls, and libp2p forgets addresses in a few minutes.
+        """
+        known = self.known_peers()
+        lacking = [address for address in self.config.initial_peers if peer_id_of(address) not in {*known, self.peer_id}]
+
+        async def answers(address: str) -> bool:
+            peer = PeerID.from_base58(peer_id_of(address))
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self.p2p._client.connect(peer, [Multiaddr(address).decapsulate(f"/p2p/{peer_id_of(address)}")])
+                    return await self.dht.protocol.call_ping(peer, validate=False) is not None
+            except (TimeoutError, OSError, ControlFailure, P2PDaemonError):
+                return False
+
+        answered = await asyncio.gather(*map(answers, lacking))
+        return frozenset(peer_id_of(address) for address, ok in zip(lacking, answered, strict=True) if ok)
 
     async def bootstrap_states(self, timeout_s: float = 5.0) -> dict[str, bool]:
         """For each bootstrap peer id whether it answers a DHT ping now."""
@@ -87,12 +117,22 @@ class Node:
         for step in (self.dht.shutdown, self.p2p.shutdown):
             with contextlib.suppress(TimeoutError, OSError, ControlFailure, P2PDaemonError):
                 await asyncio.wait_for(step(), STOP_TIMEOUT_S)
+        self.kill()
+
+    def kill(self) -> None:
+        """Ends p2pd at once. A frozen one answers no request to end."""
+        daemon = self.p2p._child
+        if daemon is not None and daemon.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                daemon.kill()
 
 
 async def start_node(config: NodeConfig) -> Node:
     """Joins the swarm. Raises LocalError where p2pd cannot start here, Unreachable where no bootstrap peer answers."""
     for address in config.listen:
         refuse_taken_port(address)
+    if config.identity_path is not None:
+        make_identity(config.identity_path)
     try:
         p2p = await P2P.create(
             initial_peers=list(config.initial_peers) or None,
@@ -128,6 +168,19 @@ async def start_node(config: NodeConfig) -> Node:
     node = Node(config, p2p, dht)
     _note_answers(node)
     return node
+
+
+def make_identity(path: Path) -> None:
+    """A new private key at `path`, readable by its owner only, unless the file is there. LocalError where it cannot be made."""
+    if path.exists():
+        return
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.touch(mode=0o600)
+        P2P.generate_identity(str(partial))
+        partial.replace(path)
+    except OSError as error:
+        raise LocalError(f"the identity cannot be kept in {path}: {error.strerror or error}") from error
 
 
 def _note_answers(node: Node) -> None:

@@ -26,6 +26,8 @@ class Coordinator:
     url: str
     answers: dict[str, Any] = field(default_factory=lambda: {"/api/v1/hint": STAY})
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    read: list[tuple[str, str]] = field(default_factory=list)
+    """Paths of GET requests, each with its authorization header."""
 
 
 @contextlib.contextmanager
@@ -34,6 +36,13 @@ def coordinator() -> Iterator[Coordinator]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             told.asked.append((self.path, json.loads(body)))
+            self.answer()
+
+        def do_GET(self) -> None:
+            told.read.append((self.path, self.headers.get("authorization", "")))
+            self.answer()
+
+        def answer(self) -> None:
             answer = told.answers.get(self.path, 404)
             self.send_response(answer if isinstance(answer, int) else 200)
             payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()

@@ -24,6 +24,7 @@ class Situation:
     def __init__(self, hints: HintClient | None, seen: Model = HOLED, me: str = "me") -> None:
         self.seen = seen
         self.seconds = 0.0
+        self.looked = 0
         self.adviser = Adviser(
             peer_id=peer_id(me),
             prefix="tiny-hf",
@@ -33,9 +34,11 @@ class Situation:
             fallback_after_s=180.0,
             confirm_s=60.0,
             clock=lambda: self.seconds,
+            jitter=lambda: 0.0,
         )
 
     async def _view(self) -> Model:
+        self.looked += 1
         return self.seen
 
     async def decides(self, after_s: float = 0.0) -> Span | None:
@@ -117,6 +120,31 @@ async def test_a_silent_coordinator_is_waited_for_and_then_the_server_decides_an
             told.answers["/api/v1/hint"] = move(12, 24)
             assert await me.decides(1) == Span(12, 24)
             assert "answers again" in caplog.text
+
+
+@pytest.mark.parametrize(("drawn", "looks_after"), [(0.0, 180.0), (0.5, 270.0)])
+async def test_servers_that_lost_one_coordinator_do_not_all_decide_in_the_same_second(drawn: float, looks_after: float) -> None:
+    with coordinator() as told:
+        told.answers["/api/v1/hint"] = 503
+        async with HintClient(told.url) as hints:
+            me = Situation(hints)
+            me.adviser.jitter = lambda: drawn
+            assert [await me.decides(after) for after in (0, 1, looks_after - 2)] == [None] * 3
+            assert me.looked == 0
+            assert await me.decides(1) is None
+            assert me.looked == 1
+            assert await me.decides(61) is not None
+
+
+async def test_a_long_pause_between_two_polls_is_no_silence_of_three() -> None:
+    with coordinator() as told:
+        told.answers["/api/v1/hint"] = 503
+        async with HintClient(told.url) as hints:
+            me = Situation(hints)
+            assert [await me.decides(after) for after in (0, 10_000)] == [None] * 2
+            assert me.looked == 0
+            await me.decides(1)
+            assert me.looked == 1
 
 
 async def test_an_arrival_does_not_wait_for_a_coordinator_that_is_down() -> None:

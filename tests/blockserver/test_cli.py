@@ -6,12 +6,14 @@ import json
 import shutil
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 from transformers import PreTrainedModel
 from typer.testing import CliRunner, Result
 
 from blockserver.cli import app
+from tests.blockserver.coordinators import coordinator
 from tests.swarms import peer_id
 
 NOBODY = f"/ip4/127.0.0.1/tcp/9/p2p/{peer_id('nobody')}"
@@ -19,8 +21,10 @@ NOBODY = f"/ip4/127.0.0.1/tcp/9/p2p/{peer_id('nobody')}"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No running demo's file lies here."""
+    """No running demo's file lies here, nor anyone's settings."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def sepal(*words: str) -> Result:
@@ -103,3 +107,84 @@ def test_chat_beside_a_demo_that_is_gone_says_so(tiny: tuple[Path, PreTrainedMod
     (folder / "demo.json").write_text(json.dumps(facts))
     result = sepal("status")
     assert (result.exit_code, "does not answer as a Sepal site" in result.output) == (1, True)
+
+
+def model_document(**more: Any) -> dict[str, Any]:
+    def server(name: str, start: int, end: int) -> dict[str, Any]:
+        return {
+            "peer_id": peer_id(name), "start": start, "end": end, "state": "online", "throughput_tokens_per_second": 10.0,
+        }  # fmt: skip
+
+    return {
+        "prefix": "tiny-hf",
+        "num_blocks": 30,
+        "verdict": "broken",
+        "sentence": "cannot run: blocks 24–29 have no server",
+        "observed_at": "2026-01-01T00:00:00+00:00",
+        "holes": [[24, 30]],
+        "thin": [[0, 12]],
+        "unread": [],
+        "blocks": [1] * 12 + [2] * 12 + [0] * 6,
+        "servers": [server("a", 0, 24), server("b", 12, 24)],
+        **more,
+    }
+
+
+def test_hints_say_what_is_missing_and_where_a_server_would_go() -> None:
+    with coordinator() as site:
+        site.answers["/api/v1/models"] = {"items": [model_document()]}
+        said = sepal("hints", "--site", site.url, "--num-blocks", "8")
+        as_json = json.loads(sepal("hints", "--site", site.url, "--num-blocks", "8", "--json").stdout)
+        assert site.asked == []
+    assert said.exit_code == 0
+    assert "no server: blocks 24–29" in said.output
+    assert "one server: blocks 0–11" in said.output
+    assert "a server like yours would take blocks 22–29" in said.output
+    (item,) = as_json["items"]
+    assert (item["no_server"], item["advice"]["reason_code"]) == ([[24, 30]], "hole")
+    assert "\x1b[" not in said.output
+
+
+def test_hints_for_a_model_that_nobody_announces() -> None:
+    with coordinator() as site:
+        site.answers["/api/v1/models"] = {"items": [model_document()]}
+        said = sepal("hints", "--site", site.url, "--prefix", "other")
+    assert (said.exit_code, "no model 'other'" in said.output) == (0, True)
+
+
+@pytest.mark.parametrize("answer", [500, b"<html>", {"items": 3}, {"items": [{"prefix": "x"}]}, []])
+@pytest.mark.parametrize("command", ["hints", "status"])
+def test_a_site_that_is_none_is_one_sentence(command: str, answer: Any) -> None:
+    with coordinator() as site:
+        site.answers["/api/v1/models"] = answer
+        said = sepal(command, "--site", site.url)
+    if command == "status" and answer == {"items": [{"prefix": "x"}]}:
+        assert said.exit_code == 0
+    else:
+        assert said.exit_code == 1
+        assert said.stderr.startswith("sepal: ")
+        assert said.stdout == ""
+
+
+@pytest.mark.parametrize(("verdict", "code"), [("complete", 0), ("thin", 0), ("broken", 4), ("unknown", 4)])
+def test_status_check_tells_a_script_whether_the_swarm_can_be_used(verdict: str, code: int) -> None:
+    with coordinator() as site:
+        site.answers["/api/v1/models"] = {"items": [model_document(verdict=verdict)]}
+        assert sepal("status", "--site", site.url, "--check").exit_code == code
+        assert sepal("status", "--site", site.url).exit_code == 0
+        assert json.loads(sepal("status", "--site", site.url, "--json").stdout)["items"][0]["verdict"] == verdict
+
+
+def test_bench_measures_and_says_what_would_be_announced(tiny: tuple[Path, PreTrainedModel]) -> None:
+    result = sepal("bench", str(tiny[0]), "--dtype", "float32", "--num-blocks", "3", "--json")
+    assert result.exit_code == 0
+    said = json.loads(result.stdout)
+    assert (said["num_blocks"], said["blocks_measured"], said["dtype"]) == (3, 3, "float32")
+    assert said["throughput"] == pytest.approx(2 * said["forward_rps"] / 4)
+    assert said["devices"][-1]["name"] == "cpu"
+    assert "announced" in sepal("bench", str(tiny[0]), "--num-blocks", "3").output
+
+
+def test_bench_without_a_model_is_wrong_usage() -> None:
+    assert sepal("bench").exit_code == 2
+    assert sepal("serve", "--initial-peers", NOBODY).exit_code == 2

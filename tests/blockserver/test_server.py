@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import time
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -17,61 +12,14 @@ from transformers import PreTrainedModel
 from blockserver.client.discovery import RouteFinder
 from blockserver.client.model import RemoteModel
 from blockserver.client.sampling import Sampling
-from blockserver.config import ServeConfig
-from blockserver.server import serve
-from swarm.dht.node import LOOPBACK, Node
 from swarm.dht.probe import visit
 from swarm.dht.reading import read_index
-from swarm.snapshot import Model, PeerState
+from swarm.snapshot import PeerState
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import STAY, coordinator, move
+from tests.blockserver.living import PREFIX, config, online, serving, until
 from tests.loopback import nodes, reader_of
-
-PREFIX = "tiny"
-
-
-async def config(boot: Node, folder: Path, **more: Any) -> ServeConfig:
-    given: dict[str, Any] = {
-        "model": folder,
-        "initial_peers": await boot.addresses(),
-        "listen": LOOPBACK,
-        "port_mapping": False,
-        "relay": False,
-        "dtype": "float32",
-        "hint_interval_s": 0.1,
-        "drain_s": 1.0,
-        **more,
-    }
-    return ServeConfig(**given)
-
-
-@contextlib.asynccontextmanager
-async def serving(made: ServeConfig) -> AsyncIterator[asyncio.Event]:
-    """Runs a server until the block ends or the event is set."""
-    stop = asyncio.Event()
-    task = asyncio.create_task(serve(made, stop))
-    try:
-        yield stop
-    finally:
-        stop.set()
-        await asyncio.wait_for(task, 30)
-
-
-async def until(reader: Node, holds: Callable[[Model], bool], within_s: float = 30.0) -> Model:
-    """The model as soon as it is as wanted. The DHT tells nobody of changes, so it is asked."""
-    finder = RouteFinder(reader, PREFIX, 6)
-    deadline = time.monotonic() + within_s
-    while time.monotonic() < deadline:
-        seen = await finder.view()
-        if holds(seen):
-            return seen
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"not within {within_s} s; last seen: {seen}")
-
-
-def online(*spans: Span) -> Callable[[Model], bool]:
-    return lambda seen: sorted(s.span for s in seen.servers if s.state is PeerState.ONLINE) == sorted(spans)
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""Reads the site's public JSON, for commands that show it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from swarm.errors import RemoteError
+
+TIMEOUT_S = 10.0
+
+
+def read_models(site: str) -> list[dict[str, Any]]:
+    """`GET /api/v1/models`; RemoteError where nobody answers there as a Sepal site."""
+    try:
+        response = httpx.get(f"{site.rstrip('/')}/api/v1/models", timeout=TIMEOUT_S)
+        response.raise_for_status()
+        items = response.json()["items"]
+        if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+            raise ValueError("no list of models")
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
+        raise RemoteError(f"{site} does not answer as a Sepal site ({type(error).__name__})") from error
+    return items
