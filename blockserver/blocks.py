@@ -8,8 +8,7 @@ the span's start. Knows nothing of sessions, requests or threads.
 from __future__ import annotations
 
 import copy
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -20,16 +19,23 @@ from transformers import Cache, PreTrainedModel
 from transformers.utils import logging
 
 from blockserver.checkpoint import Checkpoint, open_checkpoint
-from blockserver.facts import ModelFacts, base_class, cut_config, read_config, read_facts, without_vocabulary
+from blockserver.cutting import (
+    base_class,
+    cut_config,
+    layers_of,
+    let_embeddings_in,
+    outline,
+    require_same_layers,
+    without_vocabulary,
+)
+from blockserver.facts import ModelFacts, read_config, read_facts
+from blockserver.families import Family, block_tensor, family_of
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
 __all__ = ["ModelFacts", "SpanModule", "load_span", "loading_quietly", "read_facts"]
 
 _reporting: Any = logging  # its functions have no types
-
-_LAYER = re.compile(r"(?P<owner>(?:[A-Za-z_]+\.)?)layers\.(?P<index>\d+)\.(?P<rest>.+)")
-"""A tensor of a block, in the checkpoint of a model with head (`model.layers.3.…`) or without (`layers.3.…`)."""
 
 
 class SpanModule:
@@ -47,17 +53,42 @@ class SpanModule:
 
     @property
     def _layers(self) -> nn.ModuleList:
-        return cast(nn.ModuleList, self._model.layers)
+        return layers_of(self._model)
 
     @property
     def device(self) -> torch.device:
         return self._model.device
 
-    def forward(self, hidden: torch.Tensor, cache: Cache | None = None, prompts: torch.Tensor | None = None) -> torch.Tensor:
-        """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it."""
+    @property
+    def takes_full_masks(self) -> bool:
+        """Whether `attention_mask` may be four-dimensional: ALiBi is built from the two-dimensional form only."""
+        config = self._model.config
+        return config.model_type != "bloom" and not getattr(config, "alibi", False)
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        cache: Cache | None = None,
+        prompts: torch.Tensor | None = None,
+        *,
+        attention_mask: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
+        position_ids: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it.
+
+        Rows of unequal length take `position_ids` `[batch, tokens]` and a mask: 1 for each token of cache and input that is
+        one, `[batch, cached + tokens]`, or one added to the attention scores, `[batch, 1, tokens, cached + tokens]`, by
+        layer type where the family has several (`takes_full_masks`).
+        """
         with self._deep_prompts(prompts):
-            output: torch.Tensor = self._model(inputs_embeds=hidden, cache=cache, use_cache=cache is not None).last_hidden_state
-        return output
+            output = self._model(
+                inputs_embeds=hidden,
+                cache=cache,
+                use_cache=cache is not None,
+                attention_mask=attention_mask,
+                position_ids=position_ids,
+            )
+        return cast(torch.Tensor, output.last_hidden_state)
 
     def part(self, span: Span) -> SpanModule:
         """Some of these blocks, sharing weights and cache positions; for a client that enters or leaves in the middle."""
@@ -68,7 +99,7 @@ class SpanModule:
             model = copy.copy(self._model)
             # A shallow copy shares the dictionary of children with the original, which must keep its layers.
             model._modules = dict(self._model._modules)
-            model.layers = self._layers[start:end]
+            setattr(model, family_of(model.config.model_type).layers, self._layers[start:end])
             model.config = cut_config(self._model.config, start, end)
             self._parts[span] = SpanModule(model, span, self.facts, self.dtype)
         return self._parts[span]
@@ -92,45 +123,54 @@ def load_span(folder: Path, span: Span, dtype: torch.dtype) -> SpanModule:
     facts = read_facts(folder)
     if span.end > facts.num_blocks:
         raise LocalError(f"{folder} has blocks 0:{facts.num_blocks}; {span} is not within them")
-    config = without_vocabulary(cut_config(read_config(folder), span.start, span.end))
-    tensors = _read_layers(open_checkpoint(folder), span)
+    config = read_config(folder)
+    family, cut = family_of(config.model_type), without_vocabulary(cut_config(config, span.start, span.end))
+    require_same_layers(layers_of(outline(config)), layers_of(outline(cut)), span.start)
+    tensors = _read_layers(open_checkpoint(folder), span, family)
     with loading_quietly():
-        model, report = cast(Any, base_class(config)).from_pretrained(
-            None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
+        model, report = cast(Any, base_class(cut)).from_pretrained(
+            None, config=cut, state_dict=tensors, dtype=dtype, output_loading_info=True
         )
-    _check(report, folder)
-    model.norm = nn.Identity()
+    _check(report, folder, family)
+    leave_out_ends(model, family)
     model.eval().requires_grad_(False)
     return SpanModule(model, span, facts, dtype)
+
+
+def leave_out_ends(model: PreTrainedModel, family: Family) -> None:
+    """Embeddings come finished into block 0 and leave the last block as they are: the rest is the client's."""
+    setattr(model, family.norm, nn.Identity())
+    let_embeddings_in(model, family)
 
 
 def require_span(folder: Path, span: Span) -> None:
     """Raises LocalError, naming files or blocks, where `load_span` could not find all it needs. Reads no weights."""
     checkpoint = open_checkpoint(folder)
-    checkpoint.require(_shifted_names(checkpoint, span))
+    checkpoint.require(_shifted_names(checkpoint, span, family_of(read_config(folder).model_type)))
 
 
-def _read_layers(checkpoint: Checkpoint, span: Span) -> dict[str, torch.Tensor]:
-    shifted = _shifted_names(checkpoint, span)
+def _read_layers(checkpoint: Checkpoint, span: Span, family: Family) -> dict[str, torch.Tensor]:
+    shifted = _shifted_names(checkpoint, span, family)
     return {shifted[name]: tensor for name, tensor in checkpoint.read(shifted).items()}
 
 
-def _shifted_names(checkpoint: Checkpoint, span: Span) -> dict[str, str]:
+def _shifted_names(checkpoint: Checkpoint, span: Span, family: Family) -> dict[str, str]:
     """The checkpoint's name of each tensor of the span -> its name in the cut model, whose layers count from 0."""
     shifted: dict[str, str] = {}
     for name in checkpoint.files:
-        match = _LAYER.fullmatch(name)
+        match = block_tensor(name, family)
         if match and int(match["index"]) in span:
-            shifted[name] = f"layers.{int(match['index']) - span.start}.{match['rest']}"
-    bare = [block for block in span if not any(new.startswith(f"layers.{block - span.start}.") for new in shifted.values())]
+            shifted[name] = f"{family.layers}.{int(match['index']) - span.start}.{match['rest']}"
+    held = {int(name.split(".")[1]) for name in shifted.values()}
+    bare = [block for block in span if block - span.start not in held]
     if bare:
         raise LocalError(f"{checkpoint.folder} has no tensors of {Span(bare[0], bare[-1] + 1).in_words()}")
     return shifted
 
 
-def _check(report: dict[str, Any], folder: Path) -> None:
+def _check(report: dict[str, Any], folder: Path, family: Family) -> None:
     """Anything but the two modules that a span drops must have come from the checkpoint, in the right shape."""
-    missing = sorted(key for key in report["missing_keys"] if key.startswith("layers."))
+    missing = sorted(key for key in report["missing_keys"] if key.startswith(f"{family.layers}."))
     if missing:
         raise LocalError(f"{folder} lacks tensors of the span: {', '.join(missing[:5])} (layers counted from its start)")
     strange = sorted(map(str, [*report["unexpected_keys"], *report["mismatched_keys"]]))

@@ -1,0 +1,85 @@
+"""Which families of models can be served, and what of each lies outside its blocks.
+
+The one table of families: a name is in it only because the tests compare its cut spans with its whole model. Knows names and
+reasons; builds and reads nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from swarm.errors import LocalError
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Names of modules in the family's model without its head. Defaults are what most families use."""
+
+    layers: str = "layers"
+    norm: str = "norm"
+    """What follows the last block; the client's."""
+
+    entry_norm: str | None = None
+    """A norm between the embedding and block 0; the client's."""
+
+    entry_scale: str | None = None
+    """A factor, of this name in config and model, on whatever enters the model as embeddings; the client's."""
+
+
+_PLAIN = Family()
+_NORM_LAST = Family(norm="final_layernorm")
+_SCALED = Family(entry_scale="embedding_multiplier")
+
+_ALIKE = """
+apertus arcee axk1 cohere cohere2 cohere2_moe cwm deepseek_v2 deepseek_v3 doge dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
+flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4_moe_lite gpt_oss helium hunyuan_v1_dense hunyuan_v1_moe hy_v3
+iquestcoder jais2 jetmoe kolibri1 laguna llama llama4_text mellum mimo_v2_flash minimax_m2 ministral ministral3 mistral mixtral
+nemotron olmo olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2
+vaultgemma youtu
+"""
+
+FAMILIES: Mapping[str, Family] = MappingProxyType(
+    {
+        "bloom": Family(layers="h", norm="ln_f", entry_norm="word_embeddings_layernorm"),
+        "falcon": Family(layers="h", norm="ln_f"),
+        "gpt_neox": Family(norm="final_layer_norm"),
+        "granite": _SCALED,
+        "granite_swa": _SCALED,
+        "granitemoe": _SCALED,
+        "granitemoe_swa": _SCALED,
+        "granitemoeshared": _SCALED,
+        "hyperclovax": _SCALED,
+        "persimmon": _NORM_LAST,
+        "phi": _NORM_LAST,
+        **dict.fromkeys(_ALIKE.split(), _PLAIN),
+    }
+)
+
+_RUNNING_STATE = "their layers keep a running state, which cannot go back to an earlier token as sessions must"
+_POSITIONS = "they add a table of positions to the embeddings, which the wire does not carry"
+_WRAPPED = "they wrap a language model together with other ones; serve a checkpoint of the language model alone"
+_SHARED = "blocks share keys and values or embeddings with others, so that none can be served alone"
+_DEPTH = "what a block computes depends on its number or on how many there are, in a way that a cut does not keep"
+
+REFUSED: Mapping[str, str] = MappingProxyType({})
+"""Families that somebody may well try, and why they are not served."""
+
+
+def family_of(model_type: str) -> Family:
+    """LocalError, with the reason, where models of this type are not served."""
+    if model_type in FAMILIES:
+        return FAMILIES[model_type]
+    if model_type in REFUSED:
+        raise LocalError(f"models of the family {model_type!r} cannot be served: {REFUSED[model_type]}")
+    raise LocalError(
+        f"models of the family {model_type!r} cannot be served: nobody has compared their blocks with the whole model yet; "
+        f"these can: {', '.join(sorted(FAMILIES))}"
+    )
+
+
+def block_tensor(name: str, family: Family) -> re.Match[str] | None:
+    """Groups `index` and `rest` where the name is that of a block's tensor, with (`model.layers.3.…`) or without an owner."""
+    return re.fullmatch(rf"(?:[A-Za-z_]+\.)?{family.layers}\.(?P<index>\d+)\.(?P<rest>.+)", name)

@@ -1,0 +1,139 @@
+"""Every family that may be served: its spans, one after another, are its whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from blockserver.blocks import SpanModule, load_span
+from blockserver.cache import SessionCache
+from blockserver.client.embeddings import Ends, load_ends
+from blockserver.families import FAMILIES, REFUSED, family_of
+from swarm.errors import LocalError
+from swarm.wire.spans import Span
+from tests import tiny_models
+from tests.tiny_models import BLOCKS, VOCABULARY, save_tiny_model
+
+SPANS = (Span(0, 1), Span(1, 4), Span(4, BLOCKS))
+NEW_TOKENS = 20
+LENGTHS = (12, 7, 4)
+IDS = torch.randint(3, VOCABULARY, (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(1))
+TOLERANCE = 1e-4
+CACHED_TOKENS = 40
+
+
+class Chain:
+    """The whole model, and the same one cut in three."""
+
+    def __init__(self, folder: Path, family: str) -> None:
+        self.folder = folder
+        self.whole: PreTrainedModel = save_tiny_model(folder, family)
+        self.ends: Ends = load_ends(folder, torch.float32)
+        self.modules: list[SpanModule] = [load_span(folder, span, torch.float32) for span in SPANS]
+
+    def caches(self) -> list[SessionCache]:
+        return [SessionCache(len(span), CACHED_TOKENS) for span in SPANS]
+
+    def logits(self, ids: torch.Tensor, caches: Sequence[SessionCache | None]) -> torch.Tensor:
+        """`[batch, vocabulary]` after the last of these tokens."""
+        hidden = self.ends.embed(ids)
+        for module, cache in zip(self.modules, caches, strict=True):
+            hidden = module.forward(hidden, cache)
+            if cache is not None:
+                cache.advance(ids.shape[1])
+        return self.ends.logits(hidden)
+
+
+@pytest.fixture(scope="module", params=sorted({**tiny_models.FAMILIES, **tiny_models.VARIANTS}))
+def chain(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    return Chain(tmp_path_factory.mktemp(str(request.param).replace("_", "-")), request.param)
+
+
+def close(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=TOLERANCE * float(expected.abs().max()), rtol=0)
+
+
+def test_every_family_that_may_be_served_is_compared_here() -> None:
+    assert set(tiny_models.FAMILIES) == set(FAMILIES)
+
+
+@torch.inference_mode()
+def test_three_spans_chained_give_the_whole_models_logits(chain: Chain) -> None:
+    """Prefilled in one chunk, in several and token by token, for one row and for three."""
+    for ids in (IDS[:1], IDS):
+        expected = chain.whole(ids).logits
+        close(chain.logits(ids, [None] * len(SPANS)), expected[:, -1])
+        for chunks in ((12,), (5, 1, 1, 3, 2), (1,) * 12):
+            caches, start = chain.caches(), 0
+            for length in chunks:
+                actual = chain.logits(ids[:, start : start + length], caches)
+                start += length
+                close(actual, expected[:, start - 1])
+
+
+@torch.inference_mode()
+def test_they_say_the_same_twenty_tokens(chain: Chain) -> None:
+    whole = chain.whole.generate(IDS, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
+    caches, ids = chain.caches(), IDS
+    said = []
+    for _ in range(NEW_TOKENS):
+        ids = chain.logits(ids, caches).argmax(-1, keepdim=True)
+        said.append(ids)
+    assert torch.cat(said, dim=1).tolist() == whole[:, IDS.shape[1] :].tolist()
+
+
+@torch.inference_mode()
+def test_rows_of_unequal_length_are_each_as_if_alone(chain: Chain) -> None:
+    """Short rows begin with padding, which the mask hides; then all go on by one token."""
+    longest, alone = max(LENGTHS), [IDS[row : row + 1, -length:] for row, length in enumerate(LENGTHS)]
+    mask = torch.tensor([[0] * (longest - length) + [1] * (length + 1) for length in LENGTHS])
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    next_ids = torch.tensor([[5], [6], [7]])
+    hidden = [chain.ends.embed(IDS), chain.ends.embed(next_ids)]
+    for module, cache in zip(chain.modules, chain.caches(), strict=True):
+        start = 0
+        for step, states in enumerate(hidden):
+            end = start + states.shape[1]
+            hidden[step] = module.forward(states, cache, attention_mask=mask[:, :end], position_ids=positions[:, start:end])
+            cache.advance(states.shape[1])
+            start = end
+    for row, ids in enumerate(alone):
+        expected = chain.whole(torch.cat([ids, next_ids[row : row + 1]], dim=1)).logits[:, -1]
+        close(chain.ends.logits(hidden[-1][row : row + 1]), expected)
+
+
+@torch.inference_mode()
+def test_a_part_of_a_span_is_the_span_of_those_blocks(chain: Chain) -> None:
+    """Also with a session's cache, in which the part's first block is not the cache's first."""
+    part, own = chain.modules[1].part(Span(2, 4)), load_span(chain.folder, Span(2, 4), torch.float32)
+    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(2))
+    part_cache, own_cache = SessionCache(len(SPANS[1]), 9), SessionCache(2, 9)
+    for chunk in (hidden[:, :6], hidden[:, 6:7], hidden[:, 7:]):
+        torch.testing.assert_close(part.forward(chunk, part_cache), own.forward(chunk, own_cache))
+        part_cache.advance(chunk.shape[1])
+        own_cache.advance(chunk.shape[1])
+
+
+@torch.inference_mode()
+def test_facts_say_what_a_cached_token_costs(chain: Chain) -> None:
+    caches, facts = chain.caches(), chain.modules[0].facts
+    chain.logits(IDS[:1], caches)
+    held = [
+        sum(tensor.nbytes for tensor in (layer.keys, layer.values) if tensor is not None) / CACHED_TOKENS
+        for cache in caches
+        for layer in cache.layers
+    ]
+    assert max(held) == facts.cache_bytes_per_token(torch.float32)
+
+
+def test_what_is_not_served_says_why() -> None:
+    assert not set(REFUSED) & set(FAMILIES)
+    for name, reason in REFUSED.items():
+        with pytest.raises(LocalError, match=f"'{name}' cannot be served: {reason[:20]}"):
+            family_of(name)
+    with pytest.raises(LocalError, match="nobody has compared"):
+        family_of("brand_new")
