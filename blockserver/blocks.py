@@ -8,7 +8,7 @@ the span's start. Knows nothing of sessions, requests or threads.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +30,7 @@ from blockserver.cutting import (
 )
 from blockserver.facts import ModelFacts, read_config, read_facts
 from blockserver.families import Family, block_tensor, family_of
+from blockserver.masks import Masks, row_masks
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
@@ -60,10 +61,14 @@ class SpanModule:
         return self._model.device
 
     @property
-    def takes_full_masks(self) -> bool:
-        """Whether `attention_mask` may be four-dimensional: ALiBi is built from the two-dimensional form only."""
+    def takes_unequal_rows(self) -> bool:
+        """Whether rows may be at positions of their own. Where not, each session needs a pass of its own."""
         config = self._model.config
-        return config.model_type != "bloom" and not getattr(config, "alibi", False)
+        return not (family_of(config.model_type).rows_in_step or getattr(config, "alibi", False))
+
+    def row_masks(self, queries: torch.Tensor, keys: torch.Tensor) -> Masks:
+        """The `attention_mask` for rows at positions of their own; see `masks.row_masks`."""
+        return row_masks(self._model.config, queries, keys, self.dtype)
 
     def forward(
         self,
@@ -71,14 +76,12 @@ class SpanModule:
         cache: Cache | None = None,
         prompts: torch.Tensor | None = None,
         *,
-        attention_mask: torch.Tensor | Mapping[str, torch.Tensor] | None = None,
+        attention_mask: Masks | None = None,
         position_ids: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it.
 
-        Rows of unequal length take `position_ids` `[batch, tokens]` and a mask: 1 for each token of cache and input that is
-        one, `[batch, cached + tokens]`, or one added to the attention scores, `[batch, 1, tokens, cached + tokens]`, by
-        layer type where the family has several (`takes_full_masks`).
+        Rows at positions of their own (`takes_unequal_rows`) say them, `[batch, tokens]`, and bring `row_masks`.
         """
         with self._deep_prompts(prompts):
             output = self._model(

@@ -112,16 +112,12 @@ def _read_json(file: Path) -> dict[str, Any]:
 
 def _cached_widths(config: Any) -> tuple[int, int]:
     """Numbers kept of one token in one block, as keys and as values."""
-    heads = config.num_attention_heads
     if getattr(config, "kv_lora_rank", None):
         # Multi-head latent attention: the latent and one rotary part for all heads.
         return config.kv_lora_rank, config.qk_rope_head_dim
-    if config.model_type == "falcon" and not config.new_decoder_architecture:
-        kept = 1 if config.multi_query else heads
-    else:
-        kept = getattr(config, "num_key_value_heads", None) or getattr(config, "num_kv_heads", None) or heads
-    width = kept * (getattr(config, "head_dim", None) or config.hidden_size // heads)
-    return width, width
+    heads = family_of(config.model_type).kept_heads(config)
+    each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return heads * each, heads * (getattr(config, "v_head_dim", None) or each)
 
 
 def _largest_block(config: PreTrainedConfig) -> int:

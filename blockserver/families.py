@@ -7,11 +7,29 @@ reasons; builds and reads nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from swarm.errors import LocalError
+
+
+def _grouped(config: Any) -> int:
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
+def _ungrouped(config: Any) -> int:
+    return int(config.num_attention_heads)
+
+
+def _falcon(config: Any) -> int:
+    """Grouped heads of the newer architecture are copied out before they are kept."""
+    return 1 if config.multi_query and not config.new_decoder_architecture else int(config.num_attention_heads)
+
+
+def _doubled_where_sliding(config: Any) -> int:
+    return _grouped(config) * (2 if "sliding_attention" in config.layer_types else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +46,12 @@ class Family:
     entry_scale: str | None = None
     """A factor, of this name in config and model, on whatever enters the model as embeddings; the client's."""
 
+    kept_heads: Callable[[Any], int] = _grouped
+    """How many heads' keys and values a block keeps of each token; where blocks differ, of the largest."""
+
+    rows_in_step: bool = False
+    """All rows of a batch must be at the same position: it is read from the cache, not from the position ids."""
+
 
 _PLAIN = Family()
 _NORM_LAST = Family(norm="final_layernorm")
@@ -36,22 +60,26 @@ _SCALED = Family(entry_scale="embedding_multiplier")
 _ALIKE = """
 apertus arcee axk1 cohere cohere2 cohere2_moe cwm deepseek_v2 deepseek_v3 doge dots1 ernie4_5 ernie4_5_moe exaone4 exaone_moe
 flex_olmo gemma gemma2 gemma3_text glm glm4 glm4_moe glm4_moe_lite gpt_oss helium hunyuan_v1_dense hunyuan_v1_moe hy_v3
-iquestcoder jais2 jetmoe kolibri1 laguna llama llama4_text mellum mimo_v2_flash minimax_m2 ministral ministral3 mistral mixtral
+iquestcoder jais2 jetmoe kolibri1 laguna llama mellum minimax_m2 ministral ministral3 mistral mixtral
 nemotron olmo olmo2 olmo3 olmoe phi3 phimoe qwen2 qwen2_moe qwen3 qwen3_moe seed_oss smollm3 solar_open stablelm starcoder2
 vaultgemma youtu
 """
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "bloom": Family(layers="h", norm="ln_f", entry_norm="word_embeddings_layernorm"),
-        "falcon": Family(layers="h", norm="ln_f"),
-        "gpt_neox": Family(norm="final_layer_norm"),
+        "bloom": Family(
+            layers="h", norm="ln_f", entry_norm="word_embeddings_layernorm", kept_heads=_ungrouped, rows_in_step=True
+        ),
+        "falcon": Family(layers="h", norm="ln_f", kept_heads=_falcon),
+        "gpt_neox": Family(norm="final_layer_norm", kept_heads=_ungrouped),
         "granite": _SCALED,
         "granite_swa": _SCALED,
         "granitemoe": _SCALED,
         "granitemoe_swa": _SCALED,
         "granitemoeshared": _SCALED,
         "hyperclovax": _SCALED,
+        "llama4_text": Family(rows_in_step=True),
+        "mimo_v2_flash": Family(kept_heads=_doubled_where_sliding),
         "persimmon": _NORM_LAST,
         "phi": _NORM_LAST,
         **dict.fromkeys(_ALIKE.split(), _PLAIN),

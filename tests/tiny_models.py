@@ -112,7 +112,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "floor_scale": 3,
     },
     "mellum": {**_SLIDING, **_EXPERTS, "head_dim": 8},
-    "mimo_v2_flash": {**_SLIDING, **_ROUTED, "head_dim": 8, "v_head_dim": 8},
+    "mimo_v2_flash": {**_SLIDING, **_ROUTED, "head_dim": 8, "v_head_dim": 6},
     "minimax_m2": {"head_dim": 8, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 8},
     "ministral": {**_SLIDING, "head_dim": 8},
     "ministral3": {"head_dim": 8, "sliding_window": 4},

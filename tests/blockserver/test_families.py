@@ -13,6 +13,7 @@ from blockserver.blocks import SpanModule, load_span
 from blockserver.cache import SessionCache
 from blockserver.client.embeddings import Ends, load_ends
 from blockserver.families import FAMILIES, REFUSED, family_of
+from blockserver.masks import NO_TOKEN
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 from tests import tiny_models
@@ -86,24 +87,45 @@ def test_they_say_the_same_twenty_tokens(chain: Chain) -> None:
     assert torch.cat(said, dim=1).tolist() == whole[:, IDS.shape[1] :].tolist()
 
 
+NEXT_IDS = torch.tensor([[5], [6], [7]])
+
+
 @torch.inference_mode()
 def test_rows_of_unequal_length_are_each_as_if_alone(chain: Chain) -> None:
-    """Short rows begin with padding, which the mask hides; then all go on by one token."""
-    longest, alone = max(LENGTHS), [IDS[row : row + 1, -length:] for row, length in enumerate(LENGTHS)]
-    mask = torch.tensor([[0] * (longest - length) + [1] * (length + 1) for length in LENGTHS])
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    next_ids = torch.tensor([[5], [6], [7]])
-    hidden = [chain.ends.embed(IDS), chain.ends.embed(next_ids)]
-    for module, cache in zip(chain.modules, chain.caches(), strict=True):
-        start = 0
-        for step, states in enumerate(hidden):
-            end = start + states.shape[1]
-            hidden[step] = module.forward(states, cache, attention_mask=mask[:, :end], position_ids=positions[:, start:end])
-            cache.advance(states.shape[1])
-            start = end
-    for row, ids in enumerate(alone):
-        expected = chain.whole(torch.cat([ids, next_ids[row : row + 1]], dim=1)).logits[:, -1]
-        close(chain.ends.logits(hidden[-1][row : row + 1]), expected)
+    """As rows at positions of their own where the family can; as sessions of their own where it says that it cannot."""
+    if chain.modules[0].takes_unequal_rows:
+        actual = _as_one_batch(chain)
+    else:
+        actual = torch.cat([_alone(chain, row) for row in range(len(LENGTHS))])
+    for row, length in enumerate(LENGTHS):
+        ids = torch.cat([IDS[row : row + 1, -length:], NEXT_IDS[row : row + 1]], dim=1)
+        close(actual[row : row + 1], chain.whole(ids).logits[:, -1])
+
+
+def _as_one_batch(chain: Chain) -> torch.Tensor:
+    """Short rows begin with padding; then all go on by one token."""
+    longest = max(LENGTHS)
+    positions = torch.tensor([[NO_TOKEN] * (longest - length) + list(range(length + 1)) for length in LENGTHS])
+    caches = chain.caches()
+    for start, end, ids in ((0, longest, IDS), (longest, longest + 1, NEXT_IDS)):
+        hidden, queries = chain.ends.embed(ids), positions[:, start:end].clamp(min=0)
+        for module, cache in zip(chain.modules, caches, strict=True):
+            masks = module.row_masks(queries, positions[:, :end])
+            hidden = module.forward(hidden, cache, attention_mask=masks, position_ids=queries)
+            cache.advance(end - start)
+    return chain.ends.logits(hidden)
+
+
+def _alone(chain: Chain, row: int) -> torch.Tensor:
+    caches = chain.caches()
+    chain.logits(IDS[row : row + 1, -LENGTHS[row] :], caches)
+    return chain.logits(NEXT_IDS[row : row + 1], caches)
+
+
+def test_only_these_need_their_rows_in_step(chain: Chain, request: pytest.FixtureRequest) -> None:
+    """So that a family does not lose continuous batching unseen."""
+    family = request.node.callspec.params["chain"]
+    assert chain.modules[0].takes_unequal_rows == (family not in {"bloom", "falcon-alibi", "llama4_text"})
 
 
 @torch.inference_mode()
