@@ -92,7 +92,26 @@ _WRAPPED = "they wrap a language model together with other ones; serve a checkpo
 _SHARED = "blocks share keys and values or embeddings with others, so that none can be served alone"
 _DEPTH = "what a block computes depends on its number or on how many there are, in a way that a cut does not keep"
 
-REFUSED: Mapping[str, str] = MappingProxyType({})
+REFUSED: Mapping[str, str] = MappingProxyType(
+    {
+        **dict.fromkeys(
+            "bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax "
+            "nemotron_h olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma rwkv xlstm zamba zamba2".split(),
+            _RUNNING_STATE,
+        ),
+        **dict.fromkeys("biogpt gpt2 gpt_bigcode gpt_neo opt xglm".split(), _POSITIONS),
+        **dict.fromkeys(
+            "aria gemma3 gemma4 llama4 llava mistral3 mllama phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl qwen3_5 "
+            "qwen3_5_moe".split(),
+            _WRAPPED,
+        ),
+        **dict.fromkeys("gemma3n gemma3n_text gemma4_text".split(), _SHARED),
+        **dict.fromkeys("diffllama gpt_neox_japanese minicpm3".split(), _DEPTH),
+        "afmoe": "they scale embeddings by a switch of their own, inside the model",
+        "bitnet": "their checkpoints are stored quantised",
+        "longcat_flash": "each of their layers keeps two sets of keys and values",
+    }
+)
 """Families that somebody may well try, and why they are not served."""
 
 
@@ -104,7 +123,7 @@ def family_of(model_type: str) -> Family:
         raise LocalError(f"models of the family {model_type!r} cannot be served: {REFUSED[model_type]}")
     raise LocalError(
         f"models of the family {model_type!r} cannot be served: nobody has compared their blocks with the whole model yet; "
-        f"these can: {', '.join(sorted(FAMILIES))}"
+        "docs/models.md lists the families that can"
     )
 
 
