@@ -86,31 +86,24 @@ FAMILIES: Mapping[str, Family] = MappingProxyType(
     }
 )
 
-_RUNNING_STATE = "their layers keep a running state, which cannot go back to an earlier token as sessions must"
-_POSITIONS = "they add a table of positions to the embeddings, which the wire does not carry"
-_WRAPPED = "they wrap a language model together with other ones; serve a checkpoint of the language model alone"
-_SHARED = "blocks share keys and values or embeddings with others, so that none can be served alone"
-_DEPTH = "what a block computes depends on its number or on how many there are, in a way that a cut does not keep"
+_REFUSED_TOGETHER: Mapping[str, str] = {
+    """
+    bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax nemotron_h
+    olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma rwkv xlstm zamba zamba2
+    """: "their layers keep a running state, which cannot go back to an earlier token as sessions must",
+    "biogpt gpt2 gpt_bigcode gpt_neo opt xglm": "they add a table of positions to the embeddings, outside the blocks",
+    """
+    aria gemma3 gemma4 llama4 llava mistral3 mllama phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl qwen3_5 qwen3_5_moe
+    """: "they wrap a language model together with other ones; serve a checkpoint of the language model alone",
+    "gemma3n gemma3n_text gemma4_text": "their blocks share keys and values or embeddings, so that none can be served alone",
+    "diffllama gpt_neox_japanese minicpm3": "what a block computes depends on its number, in a way that a cut does not keep",
+    "afmoe": "they scale embeddings by a switch of their own, inside the model",
+    "bitnet": "their checkpoints are stored quantised",
+    "longcat_flash": "each of their layers keeps two sets of keys and values",
+}
 
 REFUSED: Mapping[str, str] = MappingProxyType(
-    {
-        **dict.fromkeys(
-            "bailing_hybrid bamba falcon_h1 falcon_mamba granitemoehybrid jamba kimi_linear lfm2 lfm2_moe mamba mamba2 minimax "
-            "nemotron_h olmo_hybrid qwen3_5_moe_text qwen3_5_text qwen3_next recurrent_gemma rwkv xlstm zamba zamba2".split(),
-            _RUNNING_STATE,
-        ),
-        **dict.fromkeys("biogpt gpt2 gpt_bigcode gpt_neo opt xglm".split(), _POSITIONS),
-        **dict.fromkeys(
-            "aria gemma3 gemma4 llama4 llava mistral3 mllama phi4_multimodal qwen2_5_vl qwen2_vl qwen3_vl qwen3_5 "
-            "qwen3_5_moe".split(),
-            _WRAPPED,
-        ),
-        **dict.fromkeys("gemma3n gemma3n_text gemma4_text".split(), _SHARED),
-        **dict.fromkeys("diffllama gpt_neox_japanese minicpm3".split(), _DEPTH),
-        "afmoe": "they scale embeddings by a switch of their own, inside the model",
-        "bitnet": "their checkpoints are stored quantised",
-        "longcat_flash": "each of their layers keeps two sets of keys and values",
-    }
+    {name: reason for names, reason in _REFUSED_TOGETHER.items() for name in names.split()}
 )
 """Families that somebody may well try, and why they are not served."""
 
