@@ -7,6 +7,7 @@ anything is loaded. Norms, routers and biases stay as they are: they are small, 
 from __future__ import annotations
 
 import importlib.util
+import logging
 from types import ModuleType
 from typing import Any, cast
 
@@ -31,6 +32,13 @@ RUNS: dict[tuple[str, str], str | None] = {
     (NF4, "mps"): "bitsandbytes has no nf4 kernels for Apple GPUs",
 }
 """What runs where: None, or why not."""
+
+
+READ_WHOLE = frozenset({"kv_b_proj"})
+"""Matrices that latent attention folds into others instead of multiplying by them: they stay as they are."""
+
+ROWS_AT_ONCE, COLUMNS_AT_ONCE = 32, 64
+"""The library's kernels take a matrix in tiles of this size; one that is no whole number of them stays as it is."""
 
 
 def check_precision(quantisation: str, device: torch.device) -> LocalError | None:
@@ -61,12 +69,17 @@ def quantise_block(layer: nn.Module, quantisation: str, device: torch.device) ->
         if (error := check_precision(quantisation, device)) is not None:
             raise error
         for path, module in list(layer.named_modules()):
-            if type(module) is nn.Linear:
+            if isinstance(module, nn.Linear):
                 owner, _, name = path.rpartition(".")
-                setattr(layer.get_submodule(owner), name, _linear(module, quantisation, device))
+                if name not in READ_WHOLE and _in_tiles(module):
+                    setattr(layer.get_submodule(owner), name, _linear(module, quantisation, device))
             elif packed := _packed(module):
                 _pack(module, path, packed, quantisation, device)
     layer.to(device)
+
+
+def _in_tiles(module: nn.Linear) -> bool:
+    return module.out_features % ROWS_AT_ONCE == 0 and module.in_features % COLUMNS_AT_ONCE == 0
 
 
 def _linear(module: nn.Linear, quantisation: str, device: torch.device) -> nn.Module:
@@ -136,4 +149,7 @@ def _scale_bytes(scales: Any) -> int:
 def _bitsandbytes() -> ModuleType:
     import bitsandbytes
 
-    return cast(ModuleType, bitsandbytes)
+    # It repeats at every step that inputs are cast, and looks for kernels on the model hub, which is nobody's business here.
+    for name in ("bitsandbytes.autograd._functions", "bitsandbytes.backends.cpu.ops"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return bitsandbytes

@@ -152,25 +152,31 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Families with another set of switches; the part before the dash is the family."""
 
 
-def tiny_config(family: str) -> PreTrainedConfig:
+WIDE: dict[str, Any] = {"hidden_size": 128, "intermediate_size": 128, "moe_intermediate_size": 64, "head_dim": 32}
+"""Wide enough for the tiles in which quantised matrices are computed."""
+
+
+def tiny_config(family: str, wide: bool = False) -> PreTrainedConfig:
     model_type, *_ = family.split("-")
-    config: PreTrainedConfig = AutoConfig.for_model(model_type, **{**_COMMON, **{**FAMILIES, **VARIANTS}[family]})
+    given = {**_COMMON, **{**FAMILIES, **VARIANTS}[family]}
+    if wide:
+        given |= {name: value for name, value in WIDE.items() if name in given}
+    config: PreTrainedConfig = AutoConfig.for_model(model_type, **given)
     return config
 
 
-def tiny_model(family: str) -> PreTrainedModel:
+def tiny_model(family: str, wide: bool = False) -> PreTrainedModel:
     """Random weights, the same ones at each call, large enough to tell tokens apart."""
     torch.manual_seed(0)
-    config = tiny_config(family)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(tiny_config(family, wide), dtype=torch.float32).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn_like(weight) * 0.2)
     return model
 
 
-def save_tiny_model(folder: Path, family: str = "llama", shard_size: str = "40KB") -> PreTrainedModel:
+def save_tiny_model(folder: Path, family: str = "llama", shard_size: str = "40KB", wide: bool = False) -> PreTrainedModel:
     """Writes it as safetensors shards, and returns the whole model to compare with."""
-    model = tiny_model(family)
+    model = tiny_model(family, wide)
     model.save_pretrained(folder, max_shard_size=shard_size)
     return model
