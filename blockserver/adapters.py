@@ -97,7 +97,7 @@ def load_adapter(
                 halves.setdefault((block, module), _Halves()).matrices[letter] = matrix
     blocks: dict[int, dict[str, Pair]] = {}
     for (block, path), half in halves.items():
-        pair = _pair(folder, f"block {block}'s {path}", half, _scale(config, f"{block}.{path}"))
+        pair = _pair(folder, f"block {block}'s {path}", half, _scale(config, f"{family.layers}.{block}.{path}"))
         _require_fit(folder, layers[block - span.start], path, pair, f"block {block}'s {path}")
         blocks.setdefault(block, {})[path] = pair
     return Adapter(folder.resolve().name, blocks)
@@ -148,7 +148,7 @@ def _scale(config: dict[str, Any], module: str) -> Callable[[int], float]:
     """A function of the pair's rank. Patterns are peft's: the end of a module's name, or a regular expression for it."""
     alpha = float(config.get("lora_alpha", 8))
     for pattern, value in (config.get("alpha_pattern") or {}).items():
-        if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", module):
+        if re.fullmatch(rf"(?:.*\.)?(?:{pattern})", f"model.{module}"):
             alpha = float(value)
             break
     return lambda rank: alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)

@@ -83,7 +83,11 @@ def test_a_request_that_names_an_adapter_is_answered_as_by_the_merged_model(
 
 @pytest.mark.parametrize(
     ("changes", "scale"),
-    [({"use_rslora": True}, ALPHA / RANK**0.5), ({"alpha_pattern": {"(q|v|down)_proj": 2}}, 2 / RANK)],
+    [
+        ({"use_rslora": True}, ALPHA / RANK**0.5),
+        ({"alpha_pattern": {"(q|v|down)_proj": 2}}, 2 / RANK),
+        ({"alpha_pattern": {r"model.layers.\d+.*": 3}}, 3 / RANK),
+    ],
 )
 def test_its_strength_is_what_its_config_says(
     tiny: tuple[Path, PreTrainedModel], tmp_path: Path, changes: dict[str, Any], scale: float
