@@ -124,8 +124,14 @@ def _largest_block(config: PreTrainedConfig) -> int:
     return max(sum(weight.numel() for weight in layer.parameters()) for layer in layers_of(outline(config)))
 
 
+def model_name(folder: Path) -> str:
+    """The folder's own name; for one fetched from a hub, which lies in `<owner>--<name>/<commit>`, the repository's."""
+    resolved = folder.resolve()
+    return resolved.parent.name.rpartition("--")[2] if "--" in resolved.parent.name else resolved.name
+
+
 def _prefix(folder: Path) -> str:
     try:
-        return default_prefix(folder.resolve().name)
+        return default_prefix(model_name(folder))
     except BadRecord as error:
         raise LocalError(f"the folder's name gives no prefix for the DHT: {error.detail}") from error

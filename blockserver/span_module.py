@@ -45,6 +45,8 @@ class SpanModule:
         self.dtype = dtype
         self.quantisation = quantisation
         self.adapters = {} if adapters is None else adapters
+        self.held: object = None
+        """Keeps the files that the weights are mapped from where they are."""
         self._model = model
         self._parts: dict[Span, SpanModule] = {span: self}
 
