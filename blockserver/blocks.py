@@ -90,7 +90,7 @@ def add_adapters(module: SpanModule, folders: Sequence[Path]) -> None:
     family = family_of(read_config(module.facts.folder).model_type)
     for folder in folders:
         adapter = load_adapter(folder, module.layers, module.span, family, module.dtype, module.device)
-        module.adapters[adapter.name] = adapter
+        module.loaded_adapters[adapter.name] = adapter
 
 
 class _BlockReader:

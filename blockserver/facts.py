@@ -35,6 +35,7 @@ class ModelFacts:
     hidden_size: int
     vocab_size: int
     dtype: torch.dtype
+    kv_heads: int
     key_width: int
     value_width: int
     parameters_per_block: int
@@ -55,7 +56,7 @@ class ModelFacts:
 def read_facts(folder: Path) -> ModelFacts:
     """Raises LocalError where the folder is no model, or one that cannot be served."""
     config = read_config(folder)
-    keys, values = _cached_widths(config)
+    heads, keys, values = _cached(config)
     return ModelFacts(
         folder=folder,
         prefix=_prefix(folder),
@@ -63,6 +64,7 @@ def read_facts(folder: Path) -> ModelFacts:
         hidden_size=config.hidden_size,
         vocab_size=config.vocab_size,
         dtype=config.dtype if isinstance(config.dtype, torch.dtype) else torch.float32,
+        kv_heads=heads,
         key_width=keys,
         value_width=values,
         parameters_per_block=_largest_block(config),
@@ -110,14 +112,14 @@ def _read_json(file: Path) -> dict[str, Any]:
     return content
 
 
-def _cached_widths(config: Any) -> tuple[int, int]:
-    """Numbers kept of one token in one block, as keys and as values."""
+def _cached(config: Any) -> tuple[int, int, int]:
+    """Heads, and numbers kept of one token in one block, as keys and as values."""
     if getattr(config, "kv_lora_rank", None):
         # Multi-head latent attention: the latent and one rotary part for all heads.
-        return config.kv_lora_rank, config.qk_rope_head_dim
+        return 1, config.kv_lora_rank, config.qk_rope_head_dim
     heads = family_of(config.model_type).kept_heads(config)
     each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return heads * each, heads * (getattr(config, "v_head_dim", None) or each)
+    return heads, heads * each, heads * (getattr(config, "v_head_dim", None) or each)
 
 
 def _largest_block(config: PreTrainedConfig) -> int:

@@ -98,6 +98,13 @@ def fetch_ends(source: Source, progress: Progress = silent) -> Fetched:
     return _fetch(source, lambda block: block is None, OF_THE_TOKENIZER, progress)
 
 
+def bytes_to_fetch(source: Source, span: Span) -> int:
+    """What `fetch_span` would download now."""
+    repository = _Repository(source)
+    folder = repository.open()
+    return repository.missing_bytes(_shards(folder, lambda block: block is not None and block in span))
+
+
 def _fetch(source: Source, wanted: Callable[[int | None], bool], beside: tuple[str, ...], progress: Progress) -> Fetched:
     repository = _Repository(source)
     folder = repository.open()
@@ -179,6 +186,9 @@ class _Repository:
                     self._download(name, found, meter)
                     hold.take(self.folder / name)
         return sum(sizes.values())
+
+    def missing_bytes(self, names: list[str]) -> int:
+        return sum(self._left(name, self._required(name)) for name in names if not (self.folder / name).is_file())
 
     def _resolve(self) -> str:
         """The commit that the revision stands for; with the hub out of reach, the one that it stood for last."""

@@ -27,8 +27,8 @@ from swarm.wire.spans import Span
 class SpanModule:
     """Blocks `span` of a model. Shapes: hidden states `[batch, tokens, hidden]`, prompts `[blocks, batch, prefix, hidden]`.
 
-    Not safe to call from several threads at once: deep prompts and adapters go in by hooks. `adapters` may be added to at any
-    time between passes; parts share it.
+    Not safe to call from several threads at once: deep prompts and adapters go in by hooks. `loaded_adapters` may be added to
+    between passes; parts share it.
     """
 
     def __init__(
@@ -38,13 +38,13 @@ class SpanModule:
         facts: ModelFacts,
         dtype: torch.dtype,
         quantisation: str = "none",
-        adapters: dict[str, Adapter] | None = None,
+        loaded_adapters: dict[str, Adapter] | None = None,
     ) -> None:
         self.span = span
         self.facts = facts
         self.dtype = dtype
         self.quantisation = quantisation
-        self.adapters = {} if adapters is None else adapters
+        self.loaded_adapters = {} if loaded_adapters is None else loaded_adapters
         self.held: object = None
         """Keeps the files that the weights are mapped from where they are."""
         self._model = model
@@ -59,28 +59,38 @@ class SpanModule:
         return self._model.device
 
     @property
-    def takes_unequal_rows(self) -> bool:
+    def config(self) -> Any:
+        """The family's config of these blocks."""
+        return self._model.config
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names that `forward` takes as `adapter`."""
+        return tuple(sorted(self.loaded_adapters))
+
+    @property
+    def can_step_rows(self) -> bool:
         """Whether rows may be at positions of their own. Where not, each session needs a pass of its own."""
-        config = self._model.config
+        config = self.config
         return not (family_of(config.model_type).rows_in_step or getattr(config, "alibi", False))
 
     def row_masks(self, queries: torch.Tensor, keys: torch.Tensor) -> Masks:
         """The `attention_mask` for rows at positions of their own; see `masks.row_masks`."""
-        return row_masks(self._model.config, queries, keys, self.dtype)
+        return row_masks(self.config, queries, keys, self.dtype)
 
     def forward(
         self,
         hidden: torch.Tensor,
         cache: Cache | None = None,
         prompts: torch.Tensor | None = None,
+        adapter: str | None = None,
         *,
         attention_mask: Masks | None = None,
         position_ids: torch.Tensor | None = None,
-        adapter: str | None = None,
     ) -> torch.Tensor:
         """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it.
 
-        Rows at positions of their own (`takes_unequal_rows`) say them, `[batch, tokens]`, and bring `row_masks`.
+        Rows at positions of their own (`can_step_rows`) say them, `[batch, tokens]`, and bring `row_masks`.
         RemoteError where no adapter of that name was loaded.
         """
         with ExitStack() as hooks:
@@ -97,6 +107,12 @@ class SpanModule:
             )
         return cast(torch.Tensor, output.last_hidden_state)
 
+    def step_rows(
+        self, hidden: torch.Tensor, cache: Cache, positions: torch.Tensor, masks: Masks, adapter: str | None = None
+    ) -> torch.Tensor:
+        """One token `[rows, 1, hidden]` for each of several sessions, with positions `[rows, 1]` and masks of their own."""
+        return self.forward(hidden, cache, None, adapter, attention_mask=masks, position_ids=positions)
+
     def part(self, span: Span) -> SpanModule:
         """Some of these blocks, sharing weights and cache positions; for a client that enters or leaves in the middle."""
         if span not in self._parts:
@@ -108,14 +124,14 @@ class SpanModule:
             model._modules = dict(self._model._modules)
             setattr(model, family_of(model.config.model_type).layers, self.layers[start:end])
             model.config = cut_config(self._model.config, start, end)
-            self._parts[span] = SpanModule(model, span, self.facts, self.dtype, self.quantisation, self.adapters)
+            self._parts[span] = SpanModule(model, span, self.facts, self.dtype, self.quantisation, self.loaded_adapters)
         return self._parts[span]
 
     def _adapter(self, name: str) -> Adapter:
-        if name not in self.adapters:
-            held = ", ".join(sorted(self.adapters)) or "none"
+        if name not in self.loaded_adapters:
+            held = ", ".join(self.adapters) or "none"
             raise UnknownAdapter(f"there is no adapter {name[:100]!r} here; this server has {held}")
-        return self.adapters[name]
+        return self.loaded_adapters[name]
 
 
 @contextmanager

@@ -117,8 +117,8 @@ def test_only_the_span_is_kept_in_memory(tiny: tuple[Path, PreTrainedModel], tmp
     adapter = save_adapter(tmp_path / "poet", whole)
     module = load_span(folder, Span(2, 5), torch.float32)
     add_adapters(module, [adapter])
-    assert set(module.adapters["poet"].blocks) == {2, 3, 4}
-    assert 0 < module.adapters["poet"].nbytes < adapter_bytes(adapter) / 2 + 1
+    assert set(module.loaded_adapters["poet"].blocks) == {2, 3, 4}
+    assert 0 < module.loaded_adapters["poet"].nbytes < adapter_bytes(adapter) / 2 + 1
 
 
 def test_an_adapter_that_nobody_loaded_is_refused(tiny: tuple[Path, PreTrainedModel], tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ NEXT_IDS = torch.tensor([[5], [6], [7]])
 @torch.inference_mode()
 def test_rows_of_unequal_length_are_each_as_if_alone(chain: Chain) -> None:
     """As rows at positions of their own where the family can; as sessions of their own where it says that it cannot."""
-    if chain.modules[0].takes_unequal_rows:
+    if chain.modules[0].can_step_rows:
         actual = _as_one_batch(chain)
     else:
         actual = torch.cat([_alone(chain, row) for row in range(len(LENGTHS))])
@@ -125,7 +125,7 @@ def _alone(chain: Chain, row: int) -> torch.Tensor:
 def test_only_these_need_their_rows_in_step(chain: Chain, request: pytest.FixtureRequest) -> None:
     """So that a family does not lose continuous batching unseen."""
     family = request.node.callspec.params["chain"]
-    assert chain.modules[0].takes_unequal_rows == (family not in {"bloom", "falcon-alibi", "llama4_text"})
+    assert chain.modules[0].can_step_rows == (family not in {"bloom", "falcon-alibi", "llama4_text"})
 
 
 @torch.inference_mode()

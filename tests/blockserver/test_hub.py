@@ -16,8 +16,8 @@ from blockserver import hub as hub_module
 from blockserver.blocks import load_span
 from blockserver.cache_folder import Hold
 from blockserver.client.embeddings import load_ends
-from blockserver.hub import HubDown, Source, fetch_ends, fetch_facts, fetch_span
-from blockserver.loading import facts_of, load
+from blockserver.hub import HubDown, Source, bytes_to_fetch, fetch_ends, fetch_facts, fetch_span
+from blockserver.model_source import facts_of, load
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 from tests.blockserver.fake_hub import COMMIT, TOKEN, FakeHub, running
@@ -70,7 +70,10 @@ def test_the_client_fetches_the_ends_only(hub: FakeHub, source: Source, tiny: tu
 
 
 def test_what_is_there_is_not_fetched_again(hub: FakeHub, source: Source) -> None:
+    expected = bytes_to_fetch(source, Span(0, 2))
     first = fetch_span(source, Span(0, 2))
+    assert first.downloaded_bytes == expected
+    assert bytes_to_fetch(source, Span(0, 2)) == 0
     hub.requests.clear()
     second = fetch_span(source, Span(0, 2))
     assert hub.downloads() == []

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from blockserver.blocks import load_span
 from blockserver.cache import SessionCache
-from blockserver.loading import facts_of, load
+from blockserver.model_source import facts_of, load
 from blockserver.progress import Meter, shown
 from swarm.wire.spans import Span
 from tests.tiny_models import save_tiny_model
