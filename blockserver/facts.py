@@ -7,6 +7,7 @@ say no before anything is loaded.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from blockserver.cutting import layers_of, outline
 from blockserver.families import family_of
+from blockserver.quantisation import NONE, count_quantisable, stored_bits
 from swarm.errors import BadRecord, LocalError
 from swarm.wire.keys import default_prefix
 from swarm.wire.spans import Span
@@ -27,7 +29,7 @@ ATTENTION_KINDS = frozenset({"full_attention", "sliding_attention", "chunked_att
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """`dtype` is the checkpoint's own. Bytes are for that dtype; `bytes_in(dtype)` scales them."""
+    """`dtype` is the checkpoint's own. What is said of one block holds for the largest, where blocks differ."""
 
     folder: Path
     prefix: str
@@ -39,6 +41,11 @@ class ModelFacts:
     key_width: int
     value_width: int
     parameters_per_block: int
+    quantisable_per_block: int
+    """Of these, how many are in matrices that can be kept in fewer bits."""
+
+    widest: int
+    """Numbers of one token in the widest layer of a block."""
 
     @property
     def whole(self) -> Span:
@@ -48,15 +55,17 @@ class ModelFacts:
         """Keys and values of one token in one block."""
         return (self.key_width + self.value_width) * dtype.itemsize
 
-    def bytes_per_block(self, dtype: torch.dtype) -> int:
-        """Weights of one block; where blocks differ, of the largest."""
-        return self.parameters_per_block * dtype.itemsize
+    def bytes_per_block(self, dtype: torch.dtype, quantisation: str = NONE) -> int:
+        """Weights of one block."""
+        plain = self.parameters_per_block - self.quantisable_per_block
+        return plain * dtype.itemsize + math.ceil(self.quantisable_per_block * stored_bits(quantisation, dtype) / 8)
 
 
 def read_facts(folder: Path) -> ModelFacts:
     """Raises LocalError where the folder is no model, or one that cannot be served."""
     config = read_config(folder)
     heads, keys, values = _cached(config)
+    block = max(layers_of(outline(config)), key=lambda layer: sum(weight.numel() for weight in layer.parameters()))
     return ModelFacts(
         folder=folder,
         prefix=_prefix(folder),
@@ -67,7 +76,9 @@ def read_facts(folder: Path) -> ModelFacts:
         kv_heads=heads,
         key_width=keys,
         value_width=values,
-        parameters_per_block=_largest_block(config),
+        parameters_per_block=sum(weight.numel() for weight in block.parameters()),
+        quantisable_per_block=count_quantisable(block),
+        widest=max(max(weight.shape[-2:]) for weight in block.parameters()),
     )
 
 
@@ -120,10 +131,6 @@ def _cached(config: Any) -> tuple[int, int, int]:
     heads = family_of(config.model_type).kept_heads(config)
     each = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     return heads, heads * each, heads * (getattr(config, "v_head_dim", None) or each)
-
-
-def _largest_block(config: PreTrainedConfig) -> int:
-    return max(sum(weight.numel() for weight in layer.parameters()) for layer in layers_of(outline(config)))
 
 
 def model_name(folder: Path) -> str:

@@ -60,6 +60,16 @@ def stored_bits(quantisation: str, dtype: torch.dtype) -> float:
     return BITS.get(quantisation, dtype.itemsize * 8.0)
 
 
+def count_quantisable(layer: nn.Module) -> int:
+    """How many of the block's weights `quantise_block` would turn; the others keep their dtype."""
+    return sum(
+        cast(torch.Tensor, module.weight).numel()
+        if _in_tiles(path, module)
+        else sum(getattr(module, name).numel() for name in _packed(module))
+        for path, module in layer.named_modules()
+    )
+
+
 def quantise_block(layer: nn.Module, quantisation: str, device: torch.device) -> None:
     """Replaces the block's matrices by quantised ones on `device`, one at a time, and moves the rest there.
 
@@ -69,16 +79,17 @@ def quantise_block(layer: nn.Module, quantisation: str, device: torch.device) ->
         if (error := check_precision(quantisation, device)) is not None:
             raise error
         for path, module in list(layer.named_modules()):
-            if isinstance(module, nn.Linear):
+            if _in_tiles(path, module):
                 owner, _, name = path.rpartition(".")
-                if name not in READ_WHOLE and _in_tiles(module):
-                    setattr(layer.get_submodule(owner), name, _linear(module, quantisation, device))
+                setattr(layer.get_submodule(owner), name, _linear(cast(nn.Linear, module), quantisation, device))
             elif packed := _packed(module):
                 _pack(module, path, packed, quantisation, device)
     layer.to(device)
 
 
-def _in_tiles(module: nn.Linear) -> bool:
+def _in_tiles(path: str, module: nn.Module) -> bool:
+    if not isinstance(module, nn.Linear) or path.rpartition(".")[2] in READ_WHOLE:
+        return False
     return module.out_features % ROWS_AT_ONCE == 0 and module.in_features % COLUMNS_AT_ONCE == 0
 
 
