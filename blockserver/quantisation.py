@@ -87,6 +87,13 @@ def quantise_block(layer: nn.Module, quantisation: str, device: torch.device) ->
     layer.to(device)
 
 
+def ready_for_gradients(block: nn.Module) -> None:
+    """On some CPUs a first pass without gradients repacks nf4 matrices, and gradients then vanish in them without an error."""
+    for module in block.modules():
+        if getattr(getattr(getattr(module, "weight", None), "quant_state", None), "packing_format_for_cpu", False):
+            module.state_dict()  # which is written in the portable form, and so brings it back
+
+
 def _in_tiles(path: str, module: nn.Module) -> bool:
     if not isinstance(module, nn.Linear) or path.rpartition(".")[2] in READ_WHOLE:
         return False

@@ -20,6 +20,7 @@ from blockserver.cutting import cut_config, layers_of
 from blockserver.facts import ModelFacts
 from blockserver.families import family_of
 from blockserver.masks import Masks, row_masks
+from blockserver.quantisation import NONE, ready_for_gradients
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
@@ -37,7 +38,7 @@ class SpanModule:
         span: Span,
         facts: ModelFacts,
         dtype: torch.dtype,
-        quantisation: str = "none",
+        quantisation: str = NONE,
         loaded_adapters: dict[str, Adapter] | None = None,
     ) -> None:
         self.span = span
@@ -93,6 +94,8 @@ class SpanModule:
         Rows at positions of their own (`can_step_rows`) say them, `[batch, tokens]`, and bring `row_masks`.
         RemoteError where no adapter of that name was loaded.
         """
+        if self.quantisation != NONE and (hidden.requires_grad or (prompts is not None and prompts.requires_grad)):
+            ready_for_gradients(self.layers)
         with ExitStack() as hooks:
             if prompts is not None:
                 hooks.enter_context(_deep_prompts(self.layers, prompts))
