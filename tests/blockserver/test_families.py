@@ -144,12 +144,12 @@ def test_a_part_of_a_span_is_the_span_of_those_blocks(chain: Chain) -> None:
 def test_facts_say_what_a_cached_token_costs(chain: Chain) -> None:
     caches, facts = chain.caches(), chain.modules[0].facts
     chain.logits(IDS[:1], caches)
-    held = [
-        sum(tensor.nbytes for tensor in (layer.keys, layer.values) if tensor is not None) / CACHED_TOKENS
+    kept = [
+        sum(tensor.shape[1] * tensor.shape[3] * tensor.itemsize for tensor in (layer.keys, layer.values))
         for cache in caches
         for layer in cache.layers
     ]
-    assert max(held) == facts.cache_bytes_per_token(torch.float32)
+    assert max(kept) == facts.cache_bytes_per_token(torch.float32)
 
 
 def test_what_is_not_served_says_why() -> None:
