@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -150,6 +151,13 @@ def test_facts_say_what_a_cached_token_costs(chain: Chain) -> None:
         for layer in cache.layers
     ]
     assert max(kept) == facts.cache_bytes_per_token(torch.float32)
+
+
+def test_the_list_for_people_names_the_same_families() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
+    listed, _, refused = text.partition("Not served")
+    assert set(re.findall(r"`([a-z0-9_]+)`", listed)) == set(FAMILIES)
+    assert set(REFUSED) <= set(re.findall(r"`([a-z0-9_]+)`", refused))
 
 
 def test_what_is_not_served_says_why() -> None:
