@@ -1,152 +1,186 @@
-"""A span of any decoder model as one module: the family's own base model, cut.
+"""Making a span: its blocks are read one by one, quantised and moved to their device, and put into the family's empty model.
 
-Masks, rotary embeddings and attention come from transformers itself; what is ours is the cut. The embedding shrinks to one
-row that is never read, the final norm becomes the identity, and only the span's tensors are loaded, their keys shifted by
-the span's start. Knows nothing of sessions, requests or threads.
+One block at a time keeps the peak of memory at the span plus one block, lets progress be told, and lets a move keep the blocks
+that are there already. Knows nothing of sessions, requests or threads.
 """
 
 from __future__ import annotations
 
-import copy
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import Cache, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from blockserver.adapters import load_adapter
 from blockserver.checkpoint import Checkpoint, open_checkpoint
-from blockserver.facts import ModelFacts, base_class, cut_config, read_config, read_facts, without_vocabulary
+from blockserver.cutting import (
+    base_class,
+    cut_config,
+    layers_of,
+    let_embeddings_in,
+    outline,
+    require_same_layers,
+    without_vocabulary,
+)
+from blockserver.facts import ModelFacts, read_config, read_facts
+from blockserver.families import Family, block_tensor, family_of
+from blockserver.progress import Meter, Progress, silent
+from blockserver.quantisation import NONE, check_precision, quantise_block
+from blockserver.span_module import SpanModule
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
-__all__ = ["ModelFacts", "SpanModule", "load_span", "loading_quietly", "read_facts"]
+__all__ = ["ModelFacts", "SpanModule", "add_adapters", "load_span", "loading_quietly", "read_facts", "require_span"]
 
 _reporting: Any = logging  # its functions have no types
 
-_LAYER = re.compile(r"(?P<owner>(?:[A-Za-z_]+\.)?)layers\.(?P<index>\d+)\.(?P<rest>.+)")
-"""A tensor of a block, in the checkpoint of a model with head (`model.layers.3.…`) or without (`layers.3.…`)."""
+CPU = torch.device("cpu")
 
 
-class SpanModule:
-    """Blocks `span` of a model. Shapes: hidden states `[batch, tokens, hidden]`, prompts `[blocks, batch, prefix, hidden]`.
+def load_span(
+    folder: Path,
+    span: Span,
+    dtype: torch.dtype,
+    *,
+    device: torch.device = CPU,
+    quantisation: str = NONE,
+    reuse: SpanModule | None = None,
+    progress: Progress = silent,
+) -> SpanModule:
+    """Reads the span's tensors and nothing else. Raises LocalError, naming file or tensors, where something is missing.
 
-    Not safe to call from several threads at once: deep prompts go in by hooks.
+    Blocks that `reuse` holds in the same form are taken from it, which must not compute any more.
     """
-
-    def __init__(self, model: PreTrainedModel, span: Span, facts: ModelFacts, dtype: torch.dtype) -> None:
-        self.span = span
-        self.facts = facts
-        self.dtype = dtype
-        self._model = model
-        self._parts: dict[Span, SpanModule] = {span: self}
-
-    @property
-    def _layers(self) -> nn.ModuleList:
-        return cast(nn.ModuleList, self._model.layers)
-
-    @property
-    def device(self) -> torch.device:
-        return self._model.device
-
-    def forward(self, hidden: torch.Tensor, cache: Cache | None = None, prompts: torch.Tensor | None = None) -> torch.Tensor:
-        """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it."""
-        with self._deep_prompts(prompts):
-            output: torch.Tensor = self._model(inputs_embeds=hidden, cache=cache, use_cache=cache is not None).last_hidden_state
-        return output
-
-    def part(self, span: Span) -> SpanModule:
-        """Some of these blocks, sharing weights and cache positions; for a client that enters or leaves in the middle."""
-        if span not in self._parts:
-            if not self.span.covers(span):
-                raise LocalError(f"blocks {span} are not within {self.span}")
-            start, end = span.start - self.span.start, span.end - self.span.start
-            model = copy.copy(self._model)
-            # A shallow copy shares the dictionary of children with the original, which must keep its layers.
-            model._modules = dict(self._model._modules)
-            model.layers = self._layers[start:end]
-            model.config = cut_config(self._model.config, start, end)
-            self._parts[span] = SpanModule(model, span, self.facts, self.dtype)
-        return self._parts[span]
-
-    @contextmanager
-    def _deep_prompts(self, prompts: torch.Tensor | None) -> Iterator[None]:
-        if prompts is None:
-            yield
-            return
-        pairs = zip(self._layers, prompts, strict=True)
-        hooks = [layer.register_forward_pre_hook(_adds(prompt)) for layer, prompt in pairs]
-        try:
-            yield
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-
-def load_span(folder: Path, span: Span, dtype: torch.dtype) -> SpanModule:
-    """Reads the span's tensors and nothing else. Raises LocalError, naming file or tensors, where something is missing."""
+    if (error := check_precision(quantisation, device)) is not None:
+        raise error
     facts = read_facts(folder)
     if span.end > facts.num_blocks:
         raise LocalError(f"{folder} has blocks 0:{facts.num_blocks}; {span} is not within them")
-    config = without_vocabulary(cut_config(read_config(folder), span.start, span.end))
-    tensors = _read_layers(open_checkpoint(folder), span)
-    with loading_quietly():
-        model, report = cast(Any, base_class(config)).from_pretrained(
-            None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True
-        )
-    _check(report, folder)
-    model.norm = nn.Identity()
-    model.eval().requires_grad_(False)
-    return SpanModule(model, span, facts, dtype)
+    reader = _BlockReader(folder, dtype)
+    kept = _kept_blocks(reuse, span, facts, dtype, quantisation, device)
+    missing = [block for block in span if block not in kept]
+    names = {block: reader.names(block) for block in missing}
+    reader.checkpoint.require([name for block in missing for name in names[block]])
+    sizes = {block: reader.checkpoint.nbytes(names[block]) for block in missing}
+    meter = Meter(progress)
+    meter.expect(sum(sizes.values()))
+    for block in missing:
+        layer = reader.read(block, names[block])
+        quantise_block(layer, quantisation, device)
+        kept[block] = layer
+        meter.add(sizes[block])
+    model = _assembled(reader, span, [kept[block] for block in span], quantisation)
+    cast(nn.Module, model).to(device)
+    return SpanModule(model, span, facts, dtype, quantisation)
 
 
 def require_span(folder: Path, span: Span) -> None:
     """Raises LocalError, naming files or blocks, where `load_span` could not find all it needs. Reads no weights."""
-    checkpoint = open_checkpoint(folder)
-    checkpoint.require(_shifted_names(checkpoint, span))
+    family, checkpoint = family_of(read_config(folder).model_type), open_checkpoint(folder)
+    checkpoint.require([name for block in span for name in _block_names(checkpoint, block, family)])
 
 
-def _read_layers(checkpoint: Checkpoint, span: Span) -> dict[str, torch.Tensor]:
-    shifted = _shifted_names(checkpoint, span)
-    return {shifted[name]: tensor for name, tensor in checkpoint.read(shifted).items()}
+def add_adapters(module: SpanModule, folders: Sequence[Path]) -> None:
+    """Loads peft adapters, each to be named by its folder's name in `forward`."""
+    family = family_of(read_config(module.facts.folder).model_type)
+    for folder in folders:
+        adapter = load_adapter(folder, module.layers, module.span, family, module.dtype, module.device)
+        module.loaded_adapters[adapter.name] = adapter
 
 
-def _shifted_names(checkpoint: Checkpoint, span: Span) -> dict[str, str]:
-    """The checkpoint's name of each tensor of the span -> its name in the cut model, whose layers count from 0."""
-    shifted: dict[str, str] = {}
-    for name in checkpoint.files:
-        match = _LAYER.fullmatch(name)
-        if match and int(match["index"]) in span:
-            shifted[name] = f"layers.{int(match['index']) - span.start}.{match['rest']}"
-    bare = [block for block in span if not any(new.startswith(f"layers.{block - span.start}.") for new in shifted.values())]
-    if bare:
-        raise LocalError(f"{checkpoint.folder} has no tensors of {Span(bare[0], bare[-1] + 1).in_words()}")
-    return shifted
+class _BlockReader:
+    """Reads single blocks of one checkpoint, each as the only layer of a model that is then thrown away."""
+
+    def __init__(self, folder: Path, dtype: torch.dtype) -> None:
+        self.folder, self.dtype = folder, dtype
+        self.config = read_config(folder)
+        self.family = family_of(self.config.model_type)
+        self.checkpoint = open_checkpoint(folder)
+        self._whole = layers_of(outline(self.config))
+
+    def names(self, block: int) -> dict[str, str]:
+        return _block_names(self.checkpoint, block, self.family)
+
+    def read(self, block: int, names: dict[str, str]) -> nn.Module:
+        cut = without_vocabulary(cut_config(self.config, block, block + 1))
+        require_same_layers(self._whole, layers_of(outline(cut)), block)
+        tensors = {names[name]: tensor for name, tensor in self.checkpoint.read(names).items()}
+        with loading_quietly():
+            model, report = cast(Any, base_class(cut)).from_pretrained(
+                None, config=cut, state_dict=tensors, dtype=self.dtype, output_loading_info=True
+            )
+        _check(report, self.folder, self.family, block)
+        return layers_of(model.eval().requires_grad_(False))[0]
 
 
-def _check(report: dict[str, Any], folder: Path) -> None:
+def _block_names(checkpoint: Checkpoint, block: int, family: Family) -> dict[str, str]:
+    """The checkpoint's name of each tensor of the block -> its name in a model of this block only."""
+    matches = ((name, block_tensor(name, family)) for name in checkpoint.files)
+    names = {name: f"{family.layers}.0.{match['rest']}" for name, match in matches if match and int(match["index"]) == block}
+    if not names:
+        raise LocalError(f"{checkpoint.folder} has no tensors of block {block}")
+    return names
+
+
+def _kept_blocks(
+    reuse: SpanModule | None, span: Span, facts: ModelFacts, dtype: torch.dtype, quantisation: str, device: torch.device
+) -> dict[int, nn.Module]:
+    if reuse is None or (reuse.facts, reuse.dtype, reuse.quantisation) != (facts, dtype, quantisation):
+        return {}
+    if reuse.device != torch.empty(0, device=device).device:  # "cuda" is "cuda:0"
+        return {}
+    return {block: layer for block, layer in zip(reuse.span, reuse.layers, strict=True) if block in span}
+
+
+def _assembled(reader: _BlockReader, span: Span, layers: list[nn.Module], quantisation: str) -> PreTrainedModel:
+    model = _empty(without_vocabulary(cut_config(reader.config, span.start, span.end)), reader.dtype)
+    _leave_out_ends(model, reader.family)
+    setattr(model, reader.family.layers, nn.ModuleList(layers))
+    model.config.num_hidden_layers = len(span)
+    if quantisation != NONE:
+        # The family's own loop takes one expert's matrix at a time; the faster ways need all of them in full.
+        model.config._experts_implementation = "eager"
+    for number, layer in enumerate(layers):
+        for module in layer.modules():
+            _tell_place(module, number, model.config)
+    return cast(Any, model).eval().requires_grad_(False)
+
+
+def _empty(config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with no layers, but with all rotary tables that its layers need: those follow the layers' types."""
+    config.num_hidden_layers = 0
+    with loading_quietly():
+        return cast(PreTrainedModel, cast(Any, base_class(config))._from_config(config, dtype=dtype))
+
+
+def _tell_place(module: Any, number: int, config: PreTrainedConfig) -> None:
+    """A layer knows its number, by which it finds its place in the cache, and the config of the model that it is in."""
+    if hasattr(module, "layer_idx"):
+        module.layer_idx = number
+    if isinstance(getattr(module, "config", None), PreTrainedConfig):
+        module.config = config
+
+
+def _leave_out_ends(model: PreTrainedModel, family: Family) -> None:
+    """Embeddings come finished into block 0 and leave the last block as they are: the rest is the client's."""
+    setattr(model, family.norm, nn.Identity())
+    let_embeddings_in(model, family)
+
+
+def _check(report: dict[str, Any], folder: Path, family: Family, block: int) -> None:
     """Anything but the two modules that a span drops must have come from the checkpoint, in the right shape."""
-    missing = sorted(key for key in report["missing_keys"] if key.startswith("layers."))
+    owner = f"{family.layers}.0."
+    missing = sorted(key.removeprefix(owner) for key in report["missing_keys"] if key.startswith(owner))
     if missing:
-        raise LocalError(f"{folder} lacks tensors of the span: {', '.join(missing[:5])} (layers counted from its start)")
+        raise LocalError(f"{folder} lacks tensors of block {block}: {', '.join(missing[:5])}")
     strange = sorted(map(str, [*report["unexpected_keys"], *report["mismatched_keys"]]))
     if strange:
-        raise LocalError(f"{folder} holds tensors that its config does not explain: {', '.join(strange[:5])}")
-
-
-def _adds(prompt: torch.Tensor) -> Any:
-    """A hook that adds a deep prompt `[batch, prefix, hidden]` to the first positions of a block's input."""
-
-    def add(_layer: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        hidden, *rest = args
-        length = prompt.shape[1]
-        return (torch.cat([hidden[:, :length] + prompt, hidden[:, length:]], dim=1), *rest)
-
-    return add
+        raise LocalError(f"{folder} holds tensors of block {block} that its config does not explain: {', '.join(strange[:5])}")
 
 
 @contextmanager

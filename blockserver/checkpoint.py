@@ -7,6 +7,7 @@ missing is said before anything is read.
 from __future__ import annotations
 
 import json
+import struct
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -37,11 +38,8 @@ class Checkpoint:
     def read(self, names: Collection[str]) -> dict[str, torch.Tensor]:
         """The tensors, mapped from their files rather than copied. Calls `require` first."""
         self.require(names)
-        by_file: dict[str, list[str]] = defaultdict(list)
-        for name in names:
-            by_file[self.files[name]].append(name)
         tensors: dict[str, torch.Tensor] = {}
-        for file, held in by_file.items():
+        for file, held in self._by_file(names).items():
             with _opened(self.folder / file) as shard:
                 present = set(shard.keys())
                 absent = sorted(set(held) - present)
@@ -49,6 +47,21 @@ class Checkpoint:
                     raise LocalError(f"{self.folder / file} lacks the tensors {_listed(absent)}")
                 tensors.update({name: shard.get_tensor(name) for name in held})
         return tensors
+
+    def nbytes(self, names: Collection[str]) -> int:
+        """What these tensors take on disk, by the shards' headers. Calls `require` first."""
+        self.require(names)
+        total = 0
+        for file, held in self._by_file(names).items():
+            header = _read_header(self.folder / file)
+            total += sum(end - start for start, end in (header[name] for name in held if name in header))
+        return total
+
+    def _by_file(self, names: Collection[str]) -> dict[str, list[str]]:
+        by_file: dict[str, list[str]] = defaultdict(list)
+        for name in names:
+            by_file[self.files[name]].append(name)
+        return by_file
 
 
 def open_checkpoint(folder: Path) -> Checkpoint:
@@ -74,6 +87,16 @@ def _read_index(index: Path) -> dict[str, str]:
         # A shard lies beside its index; a path in its place could name any file of this machine.
         raise LocalError(f"{index} names files outside its folder: {_listed(strangers)}")
     return files
+
+
+def _read_header(file: Path) -> dict[str, tuple[int, int]]:
+    """Name of each tensor -> where it lies. safetensors itself has no way to ask for this."""
+    with _opened(file):  # checks the header, its length above all
+        pass
+    with file.open("rb") as opened:
+        (length,) = struct.unpack("<Q", opened.read(8))
+        header = json.loads(opened.read(length))
+    return {name: tuple(entry["data_offsets"]) for name, entry in header.items() if name != "__metadata__"}
 
 
 def _opened(file: Path) -> safe_open:

@@ -6,26 +6,32 @@ transformers' own. Knows nothing of peers.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, cast
 
 import torch
+from torch import nn
 from transformers import PreTrainedModel
 
 from blockserver.blocks import loading_quietly
 from blockserver.checkpoint import open_checkpoint
-from blockserver.facts import causal_class, cut_config, read_config
+from blockserver.cutting import causal_class, cut_config, let_embeddings_in
+from blockserver.facts import read_config
+from blockserver.families import block_tensor, family_of
 from swarm.errors import LocalError
-
-_BLOCK = re.compile(r"(?:[A-Za-z_]+\.)?layers\.\d+\.")
 
 
 class Ends:
     """Embedding and head of one model, in `dtype`. Safe to call from one thread at a time."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        family = family_of(model.config.model_type)
+        base: Any = model.base_model
         self._model = model
+        self._entry_norm: nn.Module = getattr(base, family.entry_norm) if family.entry_norm else nn.Identity()
+        self._entry_scale: float = getattr(base, family.entry_scale) if family.entry_scale else 1.0
+        # The head is computed by the model with no layers, which must not treat a block's output as embeddings.
+        let_embeddings_in(base, family)
 
     @property
     def dtype(self) -> torch.dtype:
@@ -35,7 +41,7 @@ class Ends:
     def embed(self, input_ids: torch.Tensor) -> torch.Tensor:
         """`[batch, tokens]` of token ids -> hidden states `[batch, tokens, hidden]`, the input of block 0."""
         embedded: torch.Tensor = self._model.get_input_embeddings()(input_ids)
-        return embedded
+        return cast(torch.Tensor, self._entry_norm(embedded * self._entry_scale))
 
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -47,8 +53,9 @@ class Ends:
 def load_ends(folder: Path, dtype: torch.dtype) -> Ends:
     """Reads the tensors that are no block's. Raises LocalError, naming file or tensors, where something is missing."""
     config = cut_config(read_config(folder), 0, 0)
+    family = family_of(config.model_type)
     checkpoint = open_checkpoint(folder)
-    tensors = checkpoint.read([name for name in checkpoint.files if not _BLOCK.match(name)])
+    tensors = checkpoint.read([name for name in checkpoint.files if not block_tensor(name, family)])
     with loading_quietly():
         model, report = cast(Any, causal_class(config)).from_pretrained(
             None, config=config, state_dict=tensors, dtype=dtype, output_loading_info=True

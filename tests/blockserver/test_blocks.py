@@ -1,4 +1,4 @@
-"""Spans cut out of a model, one after another, are the whole model."""
+"""A span is loaded from its own tensors only, and what is missing or cannot be served is said. (Families: test_families.)"""
 
 from __future__ import annotations
 
@@ -7,73 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import PreTrainedModel
 
 from blockserver.blocks import load_span, read_facts
 from blockserver.cache import SessionCache
-from blockserver.client.embeddings import load_ends
-from blockserver.facts import CUTTABLE
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
-from tests.tiny_models import BLOCKS, FAMILIES, VOCABULARY, save_tiny_model
-
-SPANS = (Span(0, 1), Span(1, 4), Span(4, BLOCKS))
-IDS = torch.randint(3, VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(1))
-TOLERANCE = 2e-5
-
-
-@pytest.fixture(scope="module", params=sorted(FAMILIES))
-def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, PreTrainedModel]:
-    folder = tmp_path_factory.mktemp(str(request.param).replace("_", "-"))
-    return folder, save_tiny_model(folder, request.param)
-
-
-def test_every_family_that_may_be_cut_is_compared_here() -> None:
-    assert set(FAMILIES) == CUTTABLE
-
-
-@pytest.mark.parametrize("chunks", [(12,), (5, 1, 1, 3, 2), (1,) * 12])
-def test_three_spans_chained_give_the_whole_models_logits(
-    family: tuple[Path, PreTrainedModel], chunks: tuple[int, ...]
-) -> None:
-    folder, whole = family
-    ends = load_ends(folder, torch.float32)
-    spans = [(load_span(folder, span, torch.float32), SessionCache(len(span), 16)) for span in SPANS]
-    with torch.inference_mode():
-        expected = whole(IDS).logits
-        logits, start = [], 0
-        for length in chunks:
-            hidden = ends.embed(IDS[:, start : start + length])
-            for module, cache in spans:
-                hidden = module.forward(hidden, cache)
-                cache.advance(length)
-            start += length
-            logits.append(ends.logits(hidden))
-    positions = torch.tensor(chunks).cumsum(0) - 1
-    torch.testing.assert_close(torch.stack(logits, dim=1), expected[:, positions], atol=TOLERANCE, rtol=TOLERANCE)
-
-
-def test_without_a_cache_the_spans_are_the_whole_model_too(family: tuple[Path, PreTrainedModel]) -> None:
-    folder, whole = family
-    ends = load_ends(folder, torch.float32)
-    with torch.inference_mode():
-        hidden = ends.embed(IDS)
-        for span in SPANS:
-            hidden = load_span(folder, span, torch.float32).forward(hidden)
-        torch.testing.assert_close(ends.logits(hidden), whole(IDS).logits[:, -1], atol=TOLERANCE, rtol=TOLERANCE)
-
-
-def test_a_part_of_a_span_is_the_span_of_those_blocks(family: tuple[Path, PreTrainedModel]) -> None:
-    """Also with a session's cache, in which the part's first block is not the cache's first."""
-    folder, _ = family
-    part, own = load_span(folder, Span(0, BLOCKS), torch.float32).part(Span(3, 5)), load_span(folder, Span(3, 5), torch.float32)
-    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(2))
-    part_cache, own_cache = SessionCache(BLOCKS, 9), SessionCache(2, 9)
-    with torch.inference_mode():
-        for chunk in (hidden[:, :6], hidden[:, 6:7], hidden[:, 7:]):
-            torch.testing.assert_close(part.forward(chunk, part_cache), own.forward(chunk, own_cache))
-            part_cache.advance(chunk.shape[1])
-            own_cache.advance(chunk.shape[1])
+from tests.tiny_models import BLOCKS, save_tiny_model
 
 
 @pytest.fixture
@@ -190,14 +129,24 @@ def test_what_is_no_model_is_said_plainly(tmp_path: Path, llama: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model_type": "falcon"}, "family 'falcon' cannot be cut"),
-        ({"model_type": None}, "family 'None' cannot be cut"),
+        ({"model_type": "mamba"}, "keep a running state"),
+        ({"model_type": None}, "family 'None' cannot be served"),
         ({"num_attention_heads": "four"}, r"config\.json cannot be read"),
-        ({"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "mix dense and expert layers"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, r"stored quantised \(mxfp4\)"),
+        ({"model_type": "qwen3", "layer_types": ["linear_attention"] * BLOCKS}, "keep no keys and values"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_with_its_reason(llama: Path, changes: dict[str, object], reason: str) -> None:
+def test_what_cannot_be_served_is_refused_with_its_reason(llama: Path, changes: dict[str, object], reason: str) -> None:
     config = json.loads((llama / "config.json").read_text())
     (llama / "config.json").write_text(json.dumps({**config, **changes}))
     with pytest.raises(LocalError, match=reason):
         read_facts(llama)
+
+
+def test_a_cut_that_would_build_another_kind_of_layer_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a config says which layers have experts in a way that nobody has thought of."""
+    save_tiny_model(tmp_path, "deepseek_v3")
+    load_span(tmp_path, Span(1, 4), torch.float32)
+    monkeypatch.setattr("blockserver.cutting.COUNTS", ())
+    with pytest.raises(LocalError, match="block 2 cannot be cut out: alone it would differ in mlp"):
+        load_span(tmp_path, Span(1, 4), torch.float32)
