@@ -53,7 +53,35 @@ class SpanModule:
     def device(self) -> torch.device:
         return self._model.device
 
-    def forward(self, hidden: torch.Tensor, cache: Cache | None = None, prompts: torch.Tensor | None = None) -> torch.Tensor:
+    @property
+    def config(self) -> Any:
+        """The family's config of these blocks."""
+        return self._model.config
+
+    @property
+    def adapters(self) -> tuple[str, ...]:
+        """Names that `forward` takes as `adapter`."""
+        return ()
+
+    can_step_rows = True
+    """Whether `step_rows` is worth trying; whether it is right for the family is found out by `batching`."""
+
+    def step_rows(
+        self, hidden: torch.Tensor, cache: Cache, positions: torch.Tensor, masks: Any, adapter: str | None = None
+    ) -> torch.Tensor:
+        """One token `[rows, 1, hidden]` for each of several sessions, with ready positions `[rows, 1]` and masks."""
+        output: torch.Tensor = self._model(
+            inputs_embeds=hidden, cache=cache, use_cache=True, position_ids=positions, attention_mask=masks
+        ).last_hidden_state
+        return output
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        cache: Cache | None = None,
+        prompts: torch.Tensor | None = None,
+        adapter: str | None = None,
+    ) -> torch.Tensor:
         """The input of the block after the span. With a cache, `hidden` are the tokens that follow those in it."""
         with self._deep_prompts(prompts):
             output: torch.Tensor = self._model(inputs_embeds=hidden, cache=cache, use_cache=cache is not None).last_hidden_state
