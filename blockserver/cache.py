@@ -39,6 +39,11 @@ class SessionCache(Cache):
     def memories(self) -> list[OwnMemory]:
         return [layer for layer in self.layers if isinstance(layer, OwnMemory)]
 
+    @property
+    def bytes(self) -> int:
+        tensors = (tensor for memory in self.memories for tensor in (memory.keys, memory.values))
+        return sum(tensor.numel() * tensor.itemsize for tensor in tensors if tensor is not None)
+
     def advance(self, tokens: int) -> None:
         self.position += tokens
 

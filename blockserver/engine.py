@@ -132,6 +132,11 @@ class Engine:
         """In Petals' unit: keys and values of all blocks."""
         return KEYS_AND_VALUES * (self._budget.left // self._token_bytes)
 
+    @property
+    def memory_bytes(self) -> int:
+        """What keys and values take at this moment. For tests and metrics; the compute thread may be changing it."""
+        return self._worker.memory_bytes + sum(session.cache.bytes for session in self._sessions)
+
     def load(self) -> Load:
         return Load(
             sessions=len(self._sessions),

@@ -92,6 +92,11 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
 
+    @property
+    def memory_bytes(self) -> int:
+        """Of the shared rows."""
+        return sum(slots.bytes for slots in list(self._slots.values()))
+
     @torch.inference_mode()
     def forget(self, session: OpenSession) -> None:
         """A chore: the session has ended."""
