@@ -41,7 +41,8 @@ async def serve(folder: Path, span: Span, dtype: torch.dtype) -> None:
     addresses = [str(address).removesuffix(suffix) for address in await p2p.get_visible_maddrs()]
     _say({"peer_id": p2p.peer_id.to_base58(), "addresses": addresses})
     while await asyncio.to_thread(sys.stdin.readline):
-        _say({"compute_s": engine.spent.seconds, "passes": engine.spent.passes, "cpu_s": time.process_time()})
+        spent = engine.spent
+        _say({"compute_s": spent.seconds, "passes": spent.passes, "tokens": spent.tokens, "cpu_s": time.process_time()})
     engine.stop()
     await p2p.shutdown()
 
