@@ -21,7 +21,7 @@ from blockserver.blocks import SpanModule
 from blockserver.cache import SessionCache
 from blockserver.passes import NOT_FINITE, Chunked, Chunks
 from blockserver.protocol import BlockInput
-from blockserver.scheduler import Job, JobQueue
+from blockserver.scheduler import Company, Job, JobQueue, Kind
 from blockserver.slots import Slots, length_class
 from swarm.errors import RemoteError
 from swarm.wire.spans import Span
@@ -86,6 +86,8 @@ class Worker:
         self._together: Together | None = None
         self._slots: dict[tuple[Span, int], Slots] = {}
         self._where: dict[SessionCache, tuple[OpenSession, Slots]] = {}
+        self._company = Company()
+        self._recent: list[set[SessionCache]] = [set(), set()]
         self._answers: list[tuple[Job, object]] = []
         self._thread = threading.Thread(target=self._work, name=f"blocks {module.span}", daemon=True)
 
@@ -103,6 +105,8 @@ class Worker:
         if session.cache in self._where:
             _, slots = self._where.pop(session.cache)
             slots.drop(session.cache)
+        for recent in self._recent:
+            recent.discard(session.cache)
         session.cache.free()
 
     # ------------------------------------------------------------------------------------------------------ the loop
@@ -148,13 +152,25 @@ class Worker:
         key = self._key(job)
         jobs = [job]
         if key is not None:
+            self._wait_for_company(job)
             jobs += self._queue.take_alike(key, self._key, MOST_ROWS - 1)
+            self._recent = [self._recent[1], {_step(one).session.cache for one in jobs}]
         ready = [one for one in jobs if self._prepare(one)]
         if key is None or (len(ready) == 1 and _step(ready[0]).session.cache not in self._where):
             for one in ready:
                 self._alone(one)
         elif ready:
             self._in_one_pass(ready, key[1])
+
+    def _wait_for_company(self, job: Job) -> None:
+        """For the sessions of the last two passes, which will soon ask again."""
+        recent = set().union(*self._recent) - {_step(job).session.cache}
+        expected = len(recent) - self._queue.waiting()[Kind.STEP]
+        wait_s = self._company.wait_s(max(expected, 0))
+        if wait_s:
+            waited = time.perf_counter()
+            self._company.came(self._queue.wait_for_steps(len(recent), wait_s), expected)
+            self._spent.seconds -= time.perf_counter() - waited
 
     def _key(self, job: Job) -> tuple[Span, int, str | None, bool] | None:
         """Steps of the same key can be one pass; None for a step that goes alone."""
@@ -216,6 +232,7 @@ class Worker:
         self._turn(job)
 
     def _in_one_pass(self, jobs: Sequence[Job], longest: int) -> None:
+        started = time.perf_counter()
         steps = [_step(job) for job in jobs]
         blocks = steps[0].session.blocks
         slots = self._slots.setdefault((blocks.span, longest), Slots(longest))
@@ -231,6 +248,7 @@ class Worker:
             for job in jobs:
                 self._alone(job)
             return
+        self._company.took(time.perf_counter() - started)
         self._spent.passes += 1
         self._spent.steps_together += len(jobs) if len(jobs) > 1 else 0
         for job, step, output in zip(jobs, steps, outputs, strict=True):
