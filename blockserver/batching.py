@@ -138,8 +138,8 @@ def _trial_error(module: SpanModule, style: MaskStyle) -> float:
         log.debug("a trial of %s ended with %s: %s", style, type(error).__name__, error)
         return float("inf")
     change = (alone - hidden).float().abs().mean().clamp_min(1e-12)
-    error = float((alone.float() - together.float()).abs().mean() / change)
-    return float("inf") if math.isnan(error) else error
+    difference = float((alone.float() - together.float()).abs().mean() / change)
+    return float("inf") if math.isnan(difference) else difference
 
 
 @contextmanager

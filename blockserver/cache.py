@@ -14,7 +14,6 @@ from transformers.cache_utils import CacheLayerMixin
 
 from swarm.errors import RemoteError
 
-
 SMALLEST = 32
 """Tokens of a session's first memory; it doubles from there."""
 

@@ -204,4 +204,6 @@ class JobQueue:
         crowded = job.kind is not Kind.STEP and tokens > 0 and tokens + job.tokens > MOST_TOKENS_WAITING
         if len(others) >= most or crowded:
             retry_s = max(1.0, tokens / max(self._tokens_per_s(), 1.0))
-            raise Busy(f"busy: {len(others)} {job.kind.in_words} wait already ({tokens:,} tokens); try again in {retry_s:.0f} s")
+            raise Busy(
+                f"busy: {len(others)} {job.kind.in_words} wait already ({tokens:,} tokens); try again in {retry_s:.0f} s"
+            )

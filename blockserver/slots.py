@@ -180,15 +180,17 @@ class Window(Cache):
     """What the model sees of the slots in one step: adjacent rows, each with one new token at its own position."""
 
     def __init__(self, layers: list[_Layer]) -> None:
-        super().__init__(layers=[_Kind()])
+        super().__init__(layers=[])
         self._slots = layers
         self.start = self.rows = self.end = 0
         self.positions = torch.zeros(0, dtype=torch.int64)
         self._row_index = self.positions
+        self._kind = _Kind()  # type: ignore[no-untyped-call]
+        self.lay(layers)
 
     def lay(self, layers: list[_Layer]) -> None:
         self._slots = layers
-        self.layers = [_Kind()] * max(1, len(layers))
+        self.layers = [self._kind] * max(1, len(layers))
 
     def open(self, start: int, positions: list[int]) -> None:
         device = next(layer.keys.device for layer in self._slots if layer.keys is not None)
