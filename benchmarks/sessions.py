@@ -218,14 +218,20 @@ def _figures(rounds: list[list[Level]], itself: list[dict[int, float]], options:
 
 
 def _table(figures: dict[str, Any]) -> str:
-    head = f"{'sessions':>8} {'tokens/s':>9} {'ratio':>6} {'to reach':>9} {'model itself':>13} {'rows/pass':>10} {'computing':>10} {'CPU ms/token':>13}"
-    lines = [head]
+    names = ("sessions", "tokens/s", "ratio", "to reach", "model itself", "rows/pass", "computing", "CPU ms/token")
+    lines = [" ".join(f"{name:>12}" for name in names)]
     for sessions, level in figures["levels"].items():
-        target = TARGETS.get(sessions)
-        lines.append(
-            f"{sessions:>8} {level['tokens_per_s']:>9.1f} {level['ratio']:>6.2f} {target or '':>9} {level['ratio_itself']:>13.2f} "
-            f"{level['rows_per_pass']:>10.1f} {level['server_compute_share']:>10.0%} {level['server_cpu_ms_per_token']:>13.1f}"
+        cells = (
+            str(sessions),
+            f"{level['tokens_per_s']:.1f}",
+            f"{level['ratio']:.2f}",
+            str(TARGETS.get(sessions, "")),
+            f"{level['ratio_itself']:.2f}",
+            f"{level['rows_per_pass']:.1f}",
+            f"{level['server_compute_share']:.0%}",
+            f"{level['server_cpu_ms_per_token']:.1f}",
         )
+        lines.append(" ".join(f"{cell:>12}" for cell in cells))
     return "\n".join(lines)
 
 
