@@ -40,10 +40,12 @@ class Conversation:
         self._seen: dict[str, None] = {}
         self._pushing: asyncio.Task[None] | None = None
 
-    async def step(self, request: runtime_pb2.ExpertRequest, *, pushed: bool) -> runtime_pb2.ExpertResponse | None:
-        """None for a step that was answered before, and for a push that cannot be used."""
+    async def step(
+        self, request: runtime_pb2.ExpertRequest, *, pushed: bool, given: protocol.BlockInput | None = None
+    ) -> runtime_pb2.ExpertResponse | None:
+        """None for a step that was answered before, and for a push that cannot be used. `given` where it is parsed already."""
         if not pushed:
-            return await self._step(request)
+            return await self._step(request, given)
         try:
             return await self._step(request, pushed=True)
         except EngineStopped:
@@ -52,12 +54,16 @@ class Conversation:
             self._pushes.ignored["unusable"] += 1
             return None
 
-    async def _step(self, request: runtime_pb2.ExpertRequest, *, pushed: bool = False) -> runtime_pb2.ExpertResponse | None:
+    async def _step(
+        self, request: runtime_pb2.ExpertRequest, given: protocol.BlockInput | None = None, *, pushed: bool = False
+    ) -> runtime_pb2.ExpertResponse | None:
         metadata = protocol.parse_metadata(request.metadata)
         step = protocol.parse_step(metadata)
-        given = block_input_of(self._engine, self._span, metadata, request.tensors)
-        if pushed and (step.step_id is None or step.position is not None or given.prompts is not None):
-            raise RemoteError("a pushed step has an id, follows the last one, and has no prompts")
+        given = given or block_input_of(self._engine, self._span, metadata, request.tensors)
+        plain = given.prompts is None and given.rows is None
+        if pushed and (step.step_id is None or step.position is not None or not plain):
+            # Rows among them: a step that fails has already changed their places, and its copy would do so again.
+            raise RemoteError("a pushed step has an id, follows the last one, and has neither prompts nor rows")
         if step.push_from is not None and not pushed:
             self._inbox.named = step.push_from
         if step.step_id in self._seen:
@@ -70,7 +76,7 @@ class Conversation:
         else:
             self._inbox.client_was_first()
         answer = runtime_pb2.ExpertResponse(tensors=encoded([output], metadata))
-        if step.onward and given.prompts is None and (self._pushing is None or self._pushing.done()):
+        if step.onward and plain and (self._pushing is None or self._pushing.done()):
             self._pushing = self._pushes.send(step.onward, metadata, [*answer.tensors, *request.tensors[1:]])
         return answer
 
@@ -94,9 +100,6 @@ class Incoming:
         self._session: Session | None = None
         self._asked: asyncio.Future[runtime_pb2.ExpertRequest | None] | None = None
         self.pushed = False
-
-    async def first(self) -> runtime_pb2.ExpertRequest | None:
-        return await self.next()
 
     def expect(self, session: Session, inbox: Inbox) -> None:
         self._session, self._inbox = session, inbox

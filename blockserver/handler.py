@@ -130,7 +130,7 @@ class TransformerConnectionHandler(ServicerBase):
     ) -> AsyncIterator[runtime_pb2.ExpertResponse]:
         incoming = Incoming(requests, self._moved)
         try:
-            request = await incoming.first()
+            request = await incoming.next()
             if request is None or not request.tensors:
                 return
             engine = self._engine_for_new_work()
@@ -142,11 +142,14 @@ class TransformerConnectionHandler(ServicerBase):
                 with self.pushes.inbox(opening.session_id) as inbox:
                     incoming.expect(session, inbox)
                     conversation = Conversation(engine, span, session, inbox, self.pushes)
-                    while request is not None and request.tensors:
-                        answer = await conversation.step(request, pushed=incoming.pushed)
+                    answer = await conversation.step(request, pushed=False, given=given)
+                    while True:
                         if answer is not None:
                             yield answer
                         request = await incoming.next()
+                        if request is None or not request.tensors:
+                            return
+                        answer = await conversation.step(request, pushed=incoming.pushed)
         finally:
             incoming.close()
 

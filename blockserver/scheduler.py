@@ -160,13 +160,15 @@ class JobQueue:
             chore()
 
     def take_alike(self, key: Hashable, key_of: Callable[[Job], Hashable], most: int) -> list[Job]:
-        """Steps that wait and have that key, in order."""
+        """Steps that wait and have that key, in order, of at most so many tokens together."""
         with self._changed:
             steps = self._waiting[Kind.STEP]
             alike: list[Job] = []
             for _ in range(len(steps)):
                 job = steps.popleft()
-                (alike if len(alike) < most and key_of(job) == key else steps).append(job)
+                fits = job.tokens <= most and key_of(job) == key
+                most -= job.tokens if fits else 0
+                (alike if fits else steps).append(job)
         return alike
 
     def wait_for_steps(self, enough: int, timeout_s: float) -> int:

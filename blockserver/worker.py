@@ -88,6 +88,7 @@ class Worker:
         self._where: dict[SessionCache, tuple[OpenSession, Slots]] = {}
         self._company = Company()
         self._recent: list[set[SessionCache]] = [set(), set()]
+        self._taken: list[Job] = []
         self._answers: list[tuple[Job, object]] = []
         self._thread = threading.Thread(target=self._work, name=f"blocks {module.span}", daemon=True)
 
@@ -112,18 +113,32 @@ class Worker:
     # ------------------------------------------------------------------------------------------------------ the loop
 
     def _work(self) -> None:
-        self._together = find_together(self.module)
+        self._try_together()
         while (job := self._queue.take()) is not None:
             started = time.perf_counter()
-            if isinstance(job.work, Step):
-                self._steps(job)
-            elif job.wanted:
-                self._turn(job)
+            self._taken = [job]
+            try:
+                if isinstance(job.work, Step):
+                    self._steps(job)
+                elif job.wanted:
+                    self._turn(job)
+            # Door of the thread: without it nobody would be answered any more, and the server would still look alive.
+            except Exception as error:
+                log.exception("a fault of the compute thread itself")
+                for one in self._taken:
+                    self._answer(one, _blamed(error))
             self._spent.seconds += time.perf_counter() - started
             self._deliver()
         for left in self._queue.drain():
             self._answer(left, EngineStopped(f"blocks {self.module.span} are no longer served here"))
         self._deliver()
+
+    def _try_together(self) -> None:
+        try:
+            self._together = find_together(self.module)
+        # Door: families' configs say what they like; one that cannot be read is served one session after another.
+        except Exception:
+            log.exception("steps of several sessions are computed one by one")
 
     def _turn(self, job: Job) -> None:
         """One turn's share of the work."""
@@ -153,7 +168,8 @@ class Worker:
         jobs = [job]
         if key is not None:
             self._wait_for_company(job)
-            jobs += self._queue.take_alike(key, self._key, MOST_ROWS - 1)
+            jobs += self._queue.take_alike(key, self._key, MOST_ROWS - job.tokens)
+            self._taken = jobs
             self._recent = [self._recent[1], {_step(one).session.cache for one in jobs}]
         ready = [one for one in jobs if self._prepare(one)]
         if key is None or (len(ready) == 1 and _step(ready[0]).session.cache not in self._where):

@@ -112,7 +112,7 @@ async def test_the_last_server_answers_before_its_client_asks(client: P2P, chain
 
 
 def pushed(session_id: str, hidden: torch.Tensor, **metadata: Any) -> runtime_pb2.ExpertRequest:
-    sent = [hidden, torch.empty(0), torch.empty(0, dtype=torch.int64)]
+    sent = [hidden, torch.empty(0), metadata.pop("rows", torch.empty(0, dtype=torch.int64))]
     return runtime_pb2.ExpertRequest(
         uid="tiny.2 tiny.3",
         tensors=[tensors.encode(tensor) for tensor in sent],
@@ -161,6 +161,7 @@ async def test_a_stranger_cannot_push_once_the_client_has_named_a_server(
         (torch.zeros(1, 100, 32), {"step_id": "a"}),
         (torch.full((1, 1, 32), torch.nan), {"step_id": "a"}),
         (torch.zeros(1, 1, 32), {}),
+        (torch.zeros(1, 1, 32), {"step_id": "a", "rows": torch.tensor([0])}),
         (torch.zeros(1, 1, 32), {"step_id": "a", "start_from_position": 0}),
         (torch.zeros(1, 1, 32), {"step_id": "a", "next_servers": "all"}),
     ],
@@ -173,7 +174,7 @@ async def test_a_push_that_makes_no_sense_leaves_the_session_as_it_was(
     streams, _ = await opened(client, [chain[1]], first)
     ignored = chain[1].handler.pushes.ignored
     before = ignored["unusable"]
-    await push(client, chain[1], pushed(streams[0].session_id, hidden, **metadata))
+    await push(client, chain[1], pushed(streams[0].session_id, hidden, **dict(metadata)))
     while ignored["unusable"] == before:  # the session's own task takes it up
         await asyncio.wait_for(chain[1].engine.run(lambda _: None), 20)
     right = await chain[1].engine.forward(SPANS[1], protocol.BlockInput(torch.cat([first, second], dim=1)))

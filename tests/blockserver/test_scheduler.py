@@ -20,6 +20,7 @@ from blockserver.engine import Busy, Engine
 from blockserver.passes import LARGEST_CHUNK, SMALLEST_CHUNK, Chunks
 from blockserver.protocol import BlockInput
 from blockserver.scheduler import PATIENCE, Company, Job, JobQueue, Kind, Turns
+from blockserver.worker import Worker
 from swarm.errors import RemoteError
 from swarm.wire.spans import Span
 from tests.blockserver.engines import Alone, all_at_once, held, prefilled
@@ -89,11 +90,12 @@ async def test_few_requests_with_many_tokens_are_a_full_queue_too() -> None:
 
 async def test_steps_with_the_same_key_are_taken_together_and_the_rest_keep_their_order() -> None:
     queue = JobQueue(lambda: 0.0)
-    jobs = [job(Kind.STEP, tokens=tokens) for tokens in (1, 2, 1, 3, 1)]
+    jobs = [job(Kind.STEP, tokens=tokens) for tokens in (1, 2, 1, 4, 3, 1)]
     for one in jobs:
         queue.put(one)
-    assert queue.take_alike(1, lambda one: one.tokens, most=2) == [jobs[0], jobs[2]]
-    assert [queue.take(), queue.take(), queue.take()] == [jobs[1], jobs[3], jobs[4]]
+    odd = [jobs[0], jobs[2], jobs[4]]
+    assert queue.take_alike(1, lambda one: one.tokens % 2, most=5) == odd, "the last one token does not fit any more"
+    assert [queue.take(), queue.take(), queue.take()] == [jobs[1], jobs[3], jobs[5]]
 
 
 def test_waiting_for_company_is_given_up_where_nobody_comes_and_tried_again() -> None:
@@ -194,6 +196,21 @@ async def test_a_prefill_that_fails_in_a_later_chunk_leaves_the_session_as_it_wa
     alone.step(first)
     token = torch.randn(1, 1, 32)
     torch.testing.assert_close(await engine.step(session, BlockInput(token)), alone.step(token), atol=1e-5, rtol=1e-5)
+
+
+async def test_a_fault_of_the_thread_itself_is_answered_and_the_thread_lives(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = [await prefilled(engine, torch.randn(1, 3, 32)) for _ in range(2)]
+
+    def broken(*_: object) -> bool:
+        raise AssertionError("ours")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Worker, "_prepare", broken)
+        outputs = await all_at_once(engine, [engine.step(one, BlockInput(torch.randn(1, 1, 32))) for one in sessions])
+    assert [type(output) for output in outputs] == [RemoteError] * 2
+    assert (await engine.step(sessions[0], BlockInput(torch.randn(1, 1, 32)))).shape == (1, 1, 32)
 
 
 async def test_work_whose_client_is_gone_is_not_done(engine: Engine) -> None:

@@ -19,7 +19,7 @@ def test_the_benchmark_compares_the_same_tokens_and_writes_its_figures(
     ends: str, tiny: tuple[Path, PreTrainedModel], tmp_path: Path
 ) -> None:
     target = tmp_path / "figures.json"
-    options = ["--servers", "2", "--sessions", "1", "3", "--tokens", "8", "--runs", "1", "--ends", ends, "--json", str(target)]
+    options = ["--servers", "1", "--sessions", "1", "3", "--tokens", "8", "--runs", "1", "--ends", ends, "--json", str(target)]
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.sessions", str(tiny[0]), *options],
         cwd=ROOT,
