@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,21 +116,23 @@ def _trial_error(module: SpanModule, style: MaskStyle) -> float:
         drawn = torch.randn(1, tokens, module.facts.hidden_size, generator=source)
         return drawn.to(device=module.device, dtype=module.dtype)
 
+    # A mask's window is read from the config when the mask is made, so that a short one can be tried.
     small = style if style.window is None else MaskStyle(style.by_layer_type, TRIED_WINDOW)
+    if getattr(module.config, "sliding_window", None) is not None:
+        module = module.under(sliding_window=TRIED_WINDOW)
     try:
-        with _short_window(module.config):
-            caches = [SessionCache(len(module.span), length + 1) for length in TRIED_LENGTHS]
-            for cache, length in zip(caches, TRIED_LENGTHS, strict=True):
-                module.forward(noise(length), cache)
-                cache.advance(length)
-            tokens = [noise(1) for _ in caches]
-            alone = torch.cat([module.forward(token, cache) for token, cache in zip(tokens, caches, strict=True)])
-            slots = Slots(64)
-            for cache in caches:
-                slots.join(cache)
-            slots.gather(caches)
-            hidden = torch.cat(tokens)
-            together = Together(small, None).step(module, hidden, slots.window)
+        caches = [SessionCache(len(module.span), length + 1) for length in TRIED_LENGTHS]
+        for cache, length in zip(caches, TRIED_LENGTHS, strict=True):
+            module.forward(noise(length), cache)
+            cache.advance(length)
+        tokens = [noise(1) for _ in caches]
+        alone = torch.cat([module.forward(token, cache) for token, cache in zip(tokens, caches, strict=True)])
+        slots = Slots(64)
+        for cache in caches:
+            slots.join(cache)
+        slots.gather(caches)
+        hidden = torch.cat(tokens)
+        together = Together(small, None).step(module, hidden, slots.window)
     # Door: families refuse ready masks each in its own way; all of them mean that this style is not theirs.
     except Exception as error:
         log.debug("a trial of %s ended with %s: %s", style, type(error).__name__, error)
@@ -140,17 +140,3 @@ def _trial_error(module: SpanModule, style: MaskStyle) -> float:
     change = (alone - hidden).float().abs().mean().clamp_min(1e-12)
     difference = float((alone.float() - together.float()).abs().mean() / change)
     return float("inf") if math.isnan(difference) else difference
-
-
-@contextmanager
-def _short_window(config: Any) -> Iterator[None]:
-    """The config's window is read when a mask is made, so that a short one can be tried at once."""
-    window = getattr(config, "sliding_window", None)
-    if window is None:
-        yield
-        return
-    config.sliding_window = TRIED_WINDOW
-    try:
-        yield
-    finally:
-        config.sliding_window = window

@@ -63,6 +63,16 @@ class SpanModule:
         """Names that `forward` takes as `adapter`."""
         return ()
 
+    def under(self, **changes: Any) -> SpanModule:
+        """The same blocks, sharing weights, whose model reads a config with these changes."""
+        model = copy.copy(self._model)
+        model.config = copy.deepcopy(self._model.config)
+        for name, value in changes.items():
+            setattr(model.config, name, value)
+        other = copy.copy(self)
+        other._model, other._parts = model, {self.span: other}
+        return other
+
     can_step_rows = True
     """Whether `step_rows` is worth trying; whether it is right for the family is found out by `batching`."""
 
