@@ -2,7 +2,8 @@
 
     python -m benchmarks.bare_server FOLDER START:END DTYPE
 
-Speaks JSON lines: first its peer id and addresses, then, for each line that it reads, what it has spent so far.
+Speaks JSON lines: first its peer id and addresses, then, for each line that it reads, what it has spent so far. A line that
+is not empty holds the peer id and addresses of another server, which it may be asked to push to.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
-from hivemind.p2p import P2P
+from hivemind.p2p import P2P, PeerID
+from hivemind.utils.multiaddr import Multiaddr
 
 from blockserver.blocks import load_span
 from blockserver.engine import Engine
@@ -31,6 +34,11 @@ async def loopback_peer(dht_mode: str = "server") -> P2P:
     )
 
 
+async def connect(p2p: P2P, said: dict[str, Any]) -> None:
+    """To a server, by what it said of itself."""
+    await p2p._client.connect(PeerID.from_base58(said["peer_id"]), [Multiaddr(address) for address in said["addresses"]])
+
+
 async def serve(folder: Path, span: Span, dtype: torch.dtype) -> None:
     torch.set_num_threads(1)
     p2p = await loopback_peer()
@@ -40,8 +48,11 @@ async def serve(folder: Path, span: Span, dtype: torch.dtype) -> None:
     suffix = f"/p2p/{p2p.peer_id}"
     addresses = [str(address).removesuffix(suffix) for address in await p2p.get_visible_maddrs()]
     _say({"peer_id": p2p.peer_id.to_base58(), "addresses": addresses})
-    while await asyncio.to_thread(sys.stdin.readline):
-        _say({"compute_s": engine.spent.seconds, "passes": engine.spent.passes, "cpu_s": time.process_time()})
+    while line := await asyncio.to_thread(sys.stdin.readline):
+        if line.strip():
+            await connect(p2p, json.loads(line))
+        spent = engine.spent
+        _say({"compute_s": spent.seconds, "passes": spent.passes, "tokens": spent.tokens, "cpu_s": time.process_time()})
     engine.stop()
     await p2p.shutdown()
 

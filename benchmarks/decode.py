@@ -2,8 +2,9 @@
 
     python -m benchmarks.decode MODEL_DIR [--servers 3] [--tokens 64] [--runs 5] [--dtype float32] [--json FILE]
 
-The model is cut into equal spans, one process with one thread for each, all on loopback. Runs alternate, the first pair is
-not counted, figures are medians; a run in which the tokens differ is an error. Real Petals on the 30-block demo model
+The model is cut into equal spans, one process with one thread for each, all on loopback. Runs alternate: local, over the
+chain, over the chain with servers that push to each other. The first round is not counted, figures are medians; a run in
+which the tokens differ is an error. Real Petals on the 30-block demo model
 reached 0.56 to 0.64 of local.
 """
 
@@ -23,15 +24,15 @@ import time
 from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from hivemind.p2p import P2P, PeerID
-from hivemind.utils.multiaddr import Multiaddr
+from hivemind.p2p import P2P
 from transformers import AutoModelForCausalLM
 
-from benchmarks.bare_server import PREFIX, loopback_peer
+from benchmarks.bare_server import PREFIX, connect, loopback_peer
 from blockserver import tensors
 from blockserver.client.model import RemoteModel
 from blockserver.client.sampling import Sampling
@@ -50,6 +51,7 @@ class Run:
     local_s: float
     local_cpu_s: float
     chain_s: float
+    push_s: float
     client_cpu_s: float
     server_cpu_s: float
     server_compute_s: float
@@ -69,14 +71,20 @@ class Server:
         )
 
     async def ready(self, client: P2P) -> Hop:
-        said = await asyncio.to_thread(self._read)
-        peer = PeerID.from_base58(said["peer_id"])
-        await client._client.connect(peer, [Multiaddr(address) for address in said["addresses"]])
-        return Hop(said["peer_id"], self.span)
+        self.said = await asyncio.to_thread(self._read)
+        await connect(client, self.said)
+        return Hop(self.said["peer_id"], self.span)
+
+    async def meet(self, other: Server) -> None:
+        """So that it can push to the other."""
+        await self._ask(json.dumps(other.said))
 
     async def spent(self) -> dict[str, float]:
+        return await self._ask("")
+
+    async def _ask(self, line: str) -> dict[str, float]:
         assert self.process.stdin is not None
-        self.process.stdin.write("\n")
+        self.process.stdin.write(line + "\n")
         self.process.stdin.flush()
         return await asyncio.to_thread(self._read)
 
@@ -105,6 +113,8 @@ async def benchmark(options: argparse.Namespace) -> dict[str, Any]:
         for server in servers:
             stack.callback(server.stop)
         route = tuple([await server.ready(client) for server in servers])
+        for server, after in pairwise(servers):
+            await server.meet(after)
 
         async def find_route(span: Span, avoid: Collection[str]) -> Route:
             return route
@@ -122,28 +132,39 @@ async def benchmark(options: argparse.Namespace) -> dict[str, Any]:
 
 
 async def _pair(whole: Any, remote: RemoteModel, servers: list[Server], prompt: list[int], count: int) -> Run:
-    """One local run, then one over the chain."""
+    """One local run, then one over the chain, then one with push."""
     expected, local_s, local_cpu_s = _local(whole, prompt, count)
-    tokens: list[int] = []
-    async for token in remote.generate(prompt, Sampling(max_new_tokens=count)):
-        tokens.append(token)
-        if len(tokens) == 1:
-            before = [await server.spent() for server in servers]
-            started, started_cpu = time.perf_counter(), time.process_time()
-    chain_s, client_cpu_s = time.perf_counter() - started, time.process_time() - started_cpu
-    after = [await server.spent() for server in servers]
-    if tokens != expected:
-        raise SystemExit(f"the tokens differ: {tokens} over the chain, {expected} locally")
+    chain = await _over_chain(remote, servers, prompt, expected, push=False)
+    pushed = await _over_chain(remote, servers, prompt, expected, push=True)
     steps = count - 1
-    gained = {key: sum(now[key] - then[key] for now, then in zip(after, before, strict=True)) for key in after[0]}
     return Run(
         local_s=local_s / steps,
         local_cpu_s=local_cpu_s / steps,
-        chain_s=chain_s / steps,
-        client_cpu_s=client_cpu_s / steps,
-        server_cpu_s=gained["cpu_s"] / steps,
-        server_compute_s=gained["compute_s"] / steps,
+        chain_s=chain["seconds"] / steps,
+        push_s=pushed["seconds"] / steps,
+        client_cpu_s=chain["client_cpu_s"] / steps,
+        server_cpu_s=chain["cpu_s"] / steps,
+        server_compute_s=chain["compute_s"] / steps,
     )
+
+
+async def _over_chain(
+    remote: RemoteModel, servers: list[Server], prompt: list[int], expected: list[int], *, push: bool
+) -> dict[str, float]:
+    """What the tokens after the first took, here and in all servers together."""
+    tokens: list[int] = []
+    async with remote.session(len(prompt) + len(expected)) as session:
+        session.push = push
+        async for token in remote.generate(prompt, Sampling(max_new_tokens=len(expected)), session):
+            tokens.append(token)
+            if len(tokens) == 1:
+                before = [await server.spent() for server in servers]
+                started, started_cpu = time.perf_counter(), time.process_time()
+        taken = {"seconds": time.perf_counter() - started, "client_cpu_s": time.process_time() - started_cpu}
+    after = [await server.spent() for server in servers]
+    if tokens != expected:
+        raise SystemExit(f"the tokens differ: {tokens} over the chain, {expected} locally")
+    return taken | {key: sum(now[key] - then[key] for now, then in zip(after, before, strict=True)) for key in after[0]}
 
 
 @torch.inference_mode()
@@ -174,10 +195,12 @@ def _figures(runs: list[Run], fixed: dict[str, float], options: argparse.Namespa
         "local_tokens_per_s": 1e3 / median_ms("local_s"),
         "chain_tokens_per_s": 1e3 / median_ms("chain_s"),
         "ratio": statistics.median(run.local_s / run.chain_s for run in runs),
+        "ratio_push": statistics.median(run.local_s / run.push_s for run in runs),
         "ratio_petals": PETALS,
         "ms_per_token": {
             "local": median_ms("local_s"),
             "chain": median_ms("chain_s"),
+            "chain_push": median_ms("push_s"),
             "server_compute": median_ms("server_compute_s"),
             **fixed,
             "network": between - sum(fixed.values()),
@@ -218,12 +241,14 @@ def _table(figures: dict[str, Any]) -> str:
         ("tokens/s, local transformers", f"{figures['local_tokens_per_s']:.1f}"),
         (f"tokens/s, chain of {figures['servers']} servers", f"{figures['chain_tokens_per_s']:.1f}"),
         ("ratio (real Petals: " + PETALS + ")", f"{figures['ratio']:.2f}"),
+        ("ratio with push", f"{figures['ratio_push']:.2f}"),
         ("ms/token, local", f"{wall['local']:.2f}"),
         ("ms/token, chain", f"{wall['chain']:.2f}"),
         ("    compute in the servers", f"{wall['server_compute']:.2f}"),
         ("    serialisation", f"{wall['serialisation']:.2f}"),
         ("    embedding and head in the client", f"{wall['client_ends']:.2f}"),
         ("    network, hand-over, waiting for a core", f"{wall['network']:.2f}"),
+        ("ms/token, chain with push", f"{wall['chain_push']:.2f}"),
         ("CPU ms/token, local", f"{cpu['local']:.2f}"),
         ("CPU ms/token, all servers", f"{cpu['servers']:.2f}"),
         ("CPU ms/token, client", f"{cpu['client']:.2f}"),

@@ -1,13 +1,11 @@
-"""The attention cache: how much of it sessions may take, and the keys and values of one session.
+"""The keys and values of one session, in memory of its own.
 
-The budget counts tokens times blocks, so that it needs no bytes and is right for a session over part of the span. It is
-used from the event loop's thread only; a session's tensors from the compute thread only.
+Knows one session: how its memory grows with its tokens, and how it goes back and reorders. How much memory sessions may
+have is `admission`, sessions that are computed together are `slots`. Used from the compute thread only.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from typing import Any
 
 import torch
@@ -16,77 +14,13 @@ from transformers.cache_utils import CacheLayerMixin
 
 from swarm.errors import RemoteError
 
-
-class CacheFull(RemoteError):
-    """Trying again helps once another session has ended."""
-
-
-class Reservation:
-    """Cache that a session holds. Releasing it twice does no harm."""
-
-    def __init__(self, budget: CacheBudget, amount: int) -> None:
-        self._budget = budget
-        self.amount = amount
-
-    def release(self) -> None:
-        amount, self.amount = self.amount, 0
-        self._budget._give_back(amount)
+SMALLEST = 32
+"""Tokens of a session's first memory; it doubles from there."""
 
 
-class CacheBudget:
-    """`capacity` tokens times blocks, given to sessions first come, first served."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._held = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-
-    @property
-    def left(self) -> int:
-        return self.capacity - self._held
-
-    async def reserve(self, amount: int, timeout_s: float = 0.0) -> Reservation:
-        """Takes `amount` now, or within `timeout_s` as others release theirs; CacheFull otherwise."""
-        if amount > self.capacity:
-            raise CacheFull(f"the session needs cache for {amount:,} tokens x blocks; this server has {self.capacity:,} in all")
-        if amount > self.left or self._waiting:
-            await self._wait_for_turn(amount, timeout_s)
-        else:
-            self._held += amount
-        return Reservation(self, amount)
-
-    async def _wait_for_turn(self, amount: int, timeout_s: float) -> None:
-        full = f"the cache is full: {amount:,} tokens x blocks are needed, {self.left:,} of {self.capacity:,} are free"
-        if timeout_s <= 0:
-            raise CacheFull(full)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, turn))
-        try:
-            # Not wait_for: in Python 3.11 it swallows a cancellation that comes together with the turn.
-            async with asyncio.timeout(timeout_s):
-                await asyncio.shield(turn)
-        except BaseException as error:
-            self._leave_queue(amount, turn)
-            if isinstance(error, TimeoutError):
-                raise CacheFull(f"{full}, and none became free within {timeout_s:g} s") from None
-            raise
-
-    def _leave_queue(self, amount: int, turn: asyncio.Future[None]) -> None:
-        if turn.done():
-            self._give_back(amount)
-        else:
-            self._waiting.remove((amount, turn))
-            self._serve_waiting()
-
-    def _give_back(self, amount: int) -> None:
-        self._held -= amount
-        self._serve_waiting()
-
-    def _serve_waiting(self) -> None:
-        while self._waiting and self._waiting[0][0] <= self.left:
-            amount, turn = self._waiting.popleft()
-            self._held += amount
-            turn.set_result(None)
+def room_for(tokens: int, most: int) -> int:
+    """Tokens to take memory for: a power of two, so that growth copies little, but no more than were reserved."""
+    return min(max(SMALLEST, 1 << (tokens - 1).bit_length()), most)
 
 
 class SessionCache(Cache):
@@ -96,9 +30,18 @@ class SessionCache(Cache):
     """
 
     def __init__(self, blocks: int, max_length: int) -> None:
-        super().__init__(layers=[_Slots(self) for _ in range(blocks)])
+        super().__init__(layers=[OwnMemory(self) for _ in range(blocks)])
         self.max_length = max_length
         self.position = 0
+
+    @property
+    def memories(self) -> list[OwnMemory]:
+        return [layer for layer in self.layers if isinstance(layer, OwnMemory)]
+
+    @property
+    def bytes(self) -> int:
+        tensors = (tensor for memory in self.memories for tensor in (memory.keys, memory.values))
+        return sum(tensor.numel() * tensor.itemsize for tensor in tensors if tensor is not None)
 
     def advance(self, tokens: int) -> None:
         self.position += tokens
@@ -114,9 +57,14 @@ class SessionCache(Cache):
         for layer in self.layers:
             layer.reorder_cache(rows)
 
+    def free(self) -> None:
+        for memory in self.memories:
+            memory.keys = memory.values = None
+            memory.is_initialized = False
 
-class _Slots(CacheLayerMixin):  # type: ignore[no-untyped-call]
-    """One block's keys and values, `[batch, kv heads, max length, head dim]`, taken whole at the first step.
+
+class OwnMemory(CacheLayerMixin):  # type: ignore[no-untyped-call]
+    """One block's keys and values, `[batch, kv heads, room, head dim]`; the room doubles as the session grows.
 
     Sliding layers keep all tokens as well: their mask hides what the window has left, and a rollback finds it again.
     """
@@ -129,9 +77,7 @@ class _Slots(CacheLayerMixin):  # type: ignore[no-untyped-call]
         self._session = session
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        length = self._session.max_length
-        self.keys = key_states.new_empty((*key_states.shape[:2], length, key_states.shape[3]))
-        self.values = value_states.new_empty((*value_states.shape[:2], length, value_states.shape[3]))
+        self.keys, self.values = key_states[:, :, :0], value_states[:, :, :0]
         self.is_initialized = True
 
     def update(
@@ -142,6 +88,9 @@ class _Slots(CacheLayerMixin):  # type: ignore[no-untyped-call]
         assert self.keys is not None and self.values is not None
         start = self._session.position
         end = start + key_states.shape[2]
+        if end > self.keys.shape[2]:
+            room = room_for(end, self._session.max_length)
+            self.keys, self.values = _longer(self.keys, start, room), _longer(self.values, start, room)
         self.keys[:, :, start:end] = key_states
         self.values[:, :, start:end] = value_states
         return self.keys[:, :, :end], self.values[:, :, :end]
@@ -150,8 +99,9 @@ class _Slots(CacheLayerMixin):  # type: ignore[no-untyped-call]
         if self.keys is None or self.values is None:
             return
         used = self._session.position
-        self.keys[:, :, :used] = self.keys[:, :, :used].index_select(0, beam_idx)
-        self.values[:, :, :used] = self.values[:, :, :used].index_select(0, beam_idx)
+        rows = beam_idx.to(self.keys.device)
+        self.keys[:, :, :used] = self.keys[:, :, :used].index_select(0, rows)
+        self.values[:, :, :used] = self.values[:, :, :used].index_select(0, rows)
 
     def get_seq_length(self) -> int:
         return self._session.position
@@ -161,3 +111,9 @@ class _Slots(CacheLayerMixin):  # type: ignore[no-untyped-call]
 
     def get_max_length(self) -> int:
         return self._session.max_length
+
+
+def _longer(tensor: torch.Tensor, used: int, room: int) -> torch.Tensor:
+    longer = tensor.new_empty((*tensor.shape[:2], room, tensor.shape[3]))
+    longer[:, :, :used] = tensor[:, :, :used]
+    return longer

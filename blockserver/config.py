@@ -24,14 +24,16 @@ class LoadConfig:
     """How blocks come into memory. `serve` and `bench` have the same flags for it."""
 
     model: Path
-    """Folder of the model: config.json and safetensors shards."""
+    """Folder of the model, with config.json and safetensors shards; or `owner/name` on a hub."""
 
     dtype: str = "auto"
     device: str | None = None
     """`cpu`, `cuda`, `cuda:1`, `mps`; by default the fastest that is there."""
 
     quant_type: str = "none"
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[Path, ...] = ()
+    """Folders of LoRA adapters (peft)."""
+
     revision: str | None = None
     token: str | None = field(default=None, repr=False)
     """For a hub that asks for one. Never logged."""
@@ -40,14 +42,14 @@ class LoadConfig:
     max_disk_space: int | None = None
     """Bytes that downloaded models may take in the cache folder."""
 
+    @property
+    def in_folder(self) -> bool:
+        """Whether the model lies in a folder here, or is to be fetched."""
+        return len(self.model.parts) != 2 or self.model.is_absolute() or str(self.model).startswith(".") or self.model.exists()
+
     def __post_init__(self) -> None:
         _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         _check(self.quant_type in QUANT_TYPES, f"--quant-type {self.quant_type}: choose one of {', '.join(QUANT_TYPES)}")
-        _check(
-            self.quant_type == "none", f"--quant-type {self.quant_type}: this version serves blocks as they are, so only none"
-        )
-        _check(not self.adapters, "--adapters: this version serves blocks without adapters")
-        _check(self.device in (None, "cpu"), f"--device {self.device}: this version computes on cpu only")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,13 +1,14 @@
 """p2p request -> engine -> reply, in Petals' protocol.
 
-Knows messages, streams and time limits; parsing is `protocol`, computing is `engine`. Each inference stream is one session:
-however it ends, its cache is given back.
+Knows messages and streams; parsing is `protocol`, computing is `engine`, what happens within a session is `conversation`.
+Each inference stream is one session: however it ends, its cache is given back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, AsyncIterator  # noqa: UP035 - hivemind knows streams by typing's name only
 
@@ -18,21 +19,13 @@ from hivemind.utils import MSGPackSerializer
 from hivemind.utils.tensor_descr import BatchTensorDescriptor
 
 from blockserver import protocol, tensors
-from blockserver.engine import Engine, EngineStopped, Session
+from blockserver.conversation import STEP_TIMEOUT_S, Conversation, Incoming, arguments_of, block_input_of, encoded
+from blockserver.engine import Engine, Session
+from blockserver.push import Pushes
 from swarm.errors import RemoteError
-from swarm.wire.spans import Span
-
-STEP_TIMEOUT_S = 300.0
-"""A session whose client says nothing for so long is closed, as in Petals."""
-
-SESSION_TIMEOUT_S = 1_800.0
-"""The longest that one session may hold its cache, as in Petals."""
 
 MAX_REQUEST_BYTES = 2 * tensors.MAX_TENSOR_BYTES
 """All tensors of a streamed request: hidden states and their gradient."""
-
-REMEMBERED_STEPS = 1_024
-"""Ids of recent steps of a session; a replay comes within a few steps of the first."""
 
 
 class TransformerConnectionHandler(ServicerBase):
@@ -57,6 +50,7 @@ class TransformerConnectionHandler(ServicerBase):
         self._engine = engine
         self._version = version
         self._dht_client_mode = dht_client_mode
+        self.pushes = Pushes(p2p, prefix)
         self._about = about
         self._draining = False
         self._moved = asyncio.get_running_loop().create_future()
@@ -73,6 +67,8 @@ class TransformerConnectionHandler(ServicerBase):
         return self._engine.cache_tokens_left if self._engine else 0
 
     async def start(self) -> None:
+        # It writes a traceback for each request that is refused: much text, and a stranger decides how much.
+        logging.getLogger(P2P.__module__).setLevel(logging.CRITICAL)
         await self.add_p2p_handlers(self._p2p)
 
     async def stop(self, drain_s: float = 20.0) -> None:
@@ -132,37 +128,46 @@ class TransformerConnectionHandler(ServicerBase):
     async def rpc_inference(
         self, requests: AsyncIterator[runtime_pb2.ExpertRequest], context: P2PContext
     ) -> AsyncIterator[runtime_pb2.ExpertResponse]:
-        incoming = _Incoming(requests, self._moved)
-        request = await incoming.next()
-        if request is None or not request.tensors:
-            return
-        engine = self._engine_for_new_work()
-        metadata = protocol.parse_metadata(request.metadata)
-        span = protocol.parse_span(request.uid, self._prefix, engine.span)
-        opening = protocol.parse_opening(metadata, span)
-        given = _block_input(engine, span, metadata, request.tensors)
-        async with self._session(engine, opening, given.hidden.shape[0]) as session:
-            seen: dict[str, None] = {}
-            while True:
-                step = protocol.parse_step(metadata)
-                if _is_new(step.step_id, seen):
-                    output = await engine.step(session, given, step.position)
-                    yield runtime_pb2.ExpertResponse(tensors=_encoded([output], metadata))
-                request = await incoming.next()
-                if request is None or not request.tensors:
-                    return
-                metadata = protocol.parse_metadata(request.metadata)
-                given = _block_input(engine, span, metadata, request.tensors)
+        incoming = Incoming(requests, self._moved)
+        try:
+            request = await incoming.next()
+            if request is None or not request.tensors:
+                return
+            engine = self._engine_for_new_work()
+            metadata = protocol.parse_metadata(request.metadata)
+            span = protocol.parse_span(request.uid, self._prefix, engine.span)
+            opening = protocol.parse_opening(metadata, span, longest_session(engine))
+            given = block_input_of(engine, span, metadata, request.tensors)
+            async with self._session(engine, opening, given.hidden.shape[0]) as session:
+                with self.pushes.inbox(opening.session_id) as inbox:
+                    incoming.expect(session, inbox)
+                    conversation = Conversation(engine, span, session, inbox, self.pushes)
+                    answer = await conversation.step(request, pushed=False, given=given)
+                    while True:
+                        if answer is not None:
+                            yield answer
+                        request = await incoming.next()
+                        if request is None or not request.tensors:
+                            return
+                        answer = await conversation.step(request, pushed=incoming.pushed)
+        finally:
+            incoming.close()
 
     async def rpc_push(self, request: runtime_pb2.ExpertRequest, context: P2PContext) -> runtime_pb2.ExpertResponse:
-        """Ignored, as a push to an unknown session is: its client sends the same step itself a moment later."""
+        """Another server's output, for a session here. Whatever is wrong with it, the answer is the same: empty."""
+        try:
+            session_id = protocol.parse_pushed_to(protocol.parse_metadata(request.metadata))
+        except RemoteError:
+            self.pushes.ignored["malformed"] += 1
+        else:
+            self.pushes.receive(context.remote_id.to_base58(), session_id, request)
         return runtime_pb2.ExpertResponse()
 
     # ------------------------------------------------------------------------------------------------------- within
 
     @asynccontextmanager
     async def _session(self, engine: Engine, opening: protocol.Opening, batch: int) -> AsyncIterator[Session]:
-        session = await engine.open(opening.span, batch, opening.max_length, opening.alloc_timeout_s)
+        session = await engine.open(opening.span, batch, opening.max_length, opening.alloc_timeout_s, opening.adapter)
         self._sessions += 1
         self._idle.clear()
         try:
@@ -183,20 +188,20 @@ class TransformerConnectionHandler(ServicerBase):
     async def _forward(self, request: runtime_pb2.ExpertRequest) -> list[runtime_pb2.Tensor]:
         engine = self._engine_for_new_work()
         metadata = protocol.parse_metadata(request.metadata)
-        protocol.refuse_adapter(metadata)
+        adapter = protocol.parse_adapter(metadata)
         span = protocol.parse_span(request.uid, self._prefix, engine.span)
-        given = _block_input(engine, span, metadata, request.tensors)
-        return _encoded([await engine.forward(span, given)], metadata)
+        given = block_input_of(engine, span, metadata, request.tensors)
+        return encoded([await engine.forward(span, given, adapter)], metadata)
 
     async def _backward(self, request: runtime_pb2.ExpertRequest) -> list[runtime_pb2.Tensor]:
         engine = self._engine_for_new_work()
         metadata = protocol.parse_metadata(request.metadata)
-        protocol.refuse_adapter(metadata)
+        adapter = protocol.parse_adapter(metadata)
         span = protocol.parse_span(request.uid, self._prefix, engine.span)
-        hidden, gradient, *prompts = _arguments(metadata, request.tensors, at_least=2)
+        hidden, gradient, *prompts = arguments_of(metadata, request.tensors, at_least=2)
         given = protocol.block_input([hidden, *prompts], len(span), engine.facts.hidden_size, engine.dtype)
-        gradients = await engine.backward(span, given, protocol.gradient(gradient, given.hidden))
-        return _encoded(gradients, metadata)
+        gradients = await engine.backward(span, given, protocol.gradient(gradient, given.hidden), adapter)
+        return encoded(gradients, metadata)
 
     def _schema(self, uid: str) -> dict[str, Any]:
         engine = self._engine
@@ -216,30 +221,6 @@ class TransformerConnectionHandler(ServicerBase):
         }
 
 
-class _Incoming:
-    """Requests of one inference stream, with the time limits of a session, until the server gives up its blocks."""
-
-    def __init__(self, requests: AsyncIterator[runtime_pb2.ExpertRequest], moved: asyncio.Future[None]) -> None:
-        self._requests = requests
-        self._moved = moved
-        self._ends = asyncio.get_running_loop().time() + SESSION_TIMEOUT_S
-
-    async def next(self) -> runtime_pb2.ExpertRequest | None:
-        """None where the client has ended the stream."""
-        left = self._ends - asyncio.get_running_loop().time()
-        request = asyncio.ensure_future(anext(self._requests, None))
-        try:
-            timeout = min(left, STEP_TIMEOUT_S)
-            await asyncio.wait({request, self._moved}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-            if self._moved.done():
-                raise EngineStopped("this server no longer holds the session's blocks")
-            if not request.done():
-                raise RemoteError("the session was open, or silent, for too long")
-            return request.result()
-        finally:
-            request.cancel()
-
-
 async def _gather(requests: AsyncIterator[runtime_pb2.ExpertRequest]) -> runtime_pb2.ExpertRequest:
     """A request that came in parts as one: uid and metadata of the first, tensors put together."""
     first: runtime_pb2.ExpertRequest | None = None
@@ -257,34 +238,8 @@ async def _gather(requests: AsyncIterator[runtime_pb2.ExpertRequest]) -> runtime
     return runtime_pb2.ExpertRequest(uid=first.uid, tensors=tensors.join(parts), metadata=first.metadata)
 
 
-def _arguments(metadata: dict[str, Any], messages: Sequence[runtime_pb2.Tensor], at_least: int = 1) -> list[torch.Tensor]:
-    if len(messages) > protocol.MAX_TENSORS:
-        raise RemoteError(f"a request holds at most {protocol.MAX_TENSORS} tensors")
-    arguments = protocol.arrange(metadata, [tensors.decode(message) for message in messages])
-    if len(arguments) < at_least:
-        raise RemoteError(f"at least {at_least} tensors are expected, not {len(arguments)}")
-    return arguments
-
-
-def _block_input(
-    engine: Engine, span: Span, metadata: dict[str, Any], messages: Sequence[runtime_pb2.Tensor]
-) -> protocol.BlockInput:
-    arguments = _arguments(metadata, messages)
-    return protocol.block_input(arguments, len(span), engine.facts.hidden_size, engine.dtype)
-
-
-def _encoded(outputs: Sequence[torch.Tensor], metadata: dict[str, Any]) -> list[runtime_pb2.Tensor]:
-    asked = protocol.parse_compression(metadata, len(outputs))
-    return [tensors.encode(output, compression) for output, compression in zip(outputs, asked, strict=True)]
-
-
-def _is_new(step_id: str | None, seen: dict[str, None]) -> bool:
-    """A step is computed once. Remembers the id; forgets the oldest beyond the limit."""
-    if step_id is None:
-        return True
-    if step_id in seen:
-        return False
-    seen[step_id] = None
-    if len(seen) > REMEMBERED_STEPS:
-        del seen[next(iter(seen))]
-    return True
+def longest_session(engine: Engine) -> int:
+    """Tokens, as in Petals: fewer for models in which every head has keys and values of its own."""
+    heads = getattr(engine.module.config, "num_attention_heads", None)
+    grouped = heads is not None and engine.facts.kv_heads < heads
+    return protocol.MAX_LENGTH if grouped else protocol.MAX_LENGTH_UNGROUPED

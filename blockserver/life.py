@@ -91,6 +91,7 @@ class BlockServer:
         self._leases = Leases(hints, node.peer_id)
         self._rates = Rates(config, plan.prefix)
         self._serving: Span | None = None
+        self._module: SpanModule | None = None
         self._settled_at = time.monotonic()
         self._loaded: tuple[int, int] | None = None
         self._using_relay: bool | None = None
@@ -201,6 +202,7 @@ class BlockServer:
         self._serving = span
         await self._announcer.say(ServerState.JOINING, span)
         engine = Engine(await self._load(span, lease), self.config.cache_tokens)
+        self._module = engine.module
         self.presence.set_engine(engine)
         try:
             await check_own_blocks(self.presence.handler, engine, self.plan.prefix)
@@ -219,7 +221,8 @@ class BlockServer:
     async def _load(self, span: Span, lease: LeaseDocument | None) -> SpanModule:
         reports = asyncio.create_task(self._report_loading(lease))
         try:
-            return await loading.load(self.config, self.plan.facts, span, self.plan.dtype, self._note_progress)
+            reuse, self._module = self._module, None
+            return await loading.load(self.config, self.plan.facts, span, self.plan.dtype, self._note_progress, reuse)
         finally:
             reports.cancel()
             self._loaded = None
@@ -293,7 +296,7 @@ class BlockServer:
             state=_STATES[said[0]] if said else "starting",
             prefix=self.plan.prefix,
             version=self._version,
-            device=self.config.device or "cpu",
+            device=str(loading.device_of(self.config)),
             dtype=self.plan.dtype_name,
             quant_type=self.config.quant_type,
             span=self._serving,
@@ -329,7 +332,7 @@ class BlockServer:
             inference_rps=now.inference_rps,
             torch_dtype=now.dtype,
             quant_type=now.quant_type,
-            adapters=self.config.adapters,
+            adapters=tuple(folder.name for folder in self.config.adapters),
             using_relay=bool(now.using_relay),
             cache_tokens_left=now.cache_tokens_left,
         )

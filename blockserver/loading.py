@@ -1,28 +1,34 @@
 """From settings to blocks in memory: the one place where `serve` and `bench` meet models.
 
-Knows which settings say how blocks are loaded. `Progress` is called from the loading thread with
+Knows which settings say where a model is and how its blocks are loaded. `Progress` is called from the loading thread with
 bytes done, bytes in all, and seconds since the start.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from pathlib import Path
 
 import torch
 
-from blockserver.blocks import SpanModule, load_span, require_span
+from blockserver import hub, model_source
+from blockserver.blocks import SpanModule, add_adapters, require_span
 from blockserver.config import LoadConfig
-from blockserver.facts import ModelFacts, read_facts
+from blockserver.facts import ModelFacts
+from blockserver.places import cache_folder
+from blockserver.progress import Progress, shown
+from blockserver.quantisation import check_precision
 from blockserver.threads import in_thread
+from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
-Progress = Callable[[int, int, float], None]
+__all__ = ["Progress", "bytes_to_fetch", "device_of", "dtype_of", "load", "read_model", "require"]
 
 
 def read_model(config: LoadConfig) -> ModelFacts:
-    """What the model's files say; LocalError where it cannot be served."""
-    return read_facts(config.model)
+    """What the model's files say; of a hub's model only configs are fetched. LocalError where it cannot be served."""
+    if (error := check_precision(config.quant_type, device_of(config))) is not None:
+        raise error
+    return model_source.facts_of(source_of(config))
 
 
 def dtype_of(config: LoadConfig, facts: ModelFacts) -> torch.dtype:
@@ -30,20 +36,56 @@ def dtype_of(config: LoadConfig, facts: ModelFacts) -> torch.dtype:
     return chosen
 
 
+def device_of(config: LoadConfig) -> torch.device:
+    if config.device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        return torch.device(config.device)
+    except RuntimeError as error:
+        raise LocalError(f"--device {config.device}: cpu, cuda, cuda:1 or mps") from error
+
+
 def require(config: LoadConfig, span: Span) -> None:
-    """LocalError where files of the span are missing, before anything is announced or loaded."""
-    require_span(config.model, span)
+    """LocalError where files of the span are missing in a folder, before anything is announced or loaded."""
+    if config.in_folder:
+        require_span(config.model, span)
 
 
 def bytes_to_fetch(config: LoadConfig, span: Span) -> int:
     """What loading `span` would write to the disk: nothing for a folder."""
-    return 0
+    source = source_of(config)
+    return hub.bytes_to_fetch(source, span) if isinstance(source, hub.Source) else 0
 
 
-async def load(config: LoadConfig, facts: ModelFacts, span: Span, dtype: torch.dtype, progress: Progress) -> SpanModule:
-    total = facts.bytes_per_block(dtype) * len(span)
-    started = time.monotonic()
-    progress(0, total, 0.0)
-    module = await in_thread(f"loading {span}", lambda: load_span(config.model, span, dtype))
-    progress(total, total, time.monotonic() - started)
-    return module
+async def load(
+    config: LoadConfig, facts: ModelFacts, span: Span, dtype: torch.dtype, progress: Progress, reuse: SpanModule | None = None
+) -> SpanModule:
+    """Takes from `reuse`, whose engine is stopped, the blocks that it already has."""
+    source = source_of(config)
+
+    def work() -> SpanModule:
+        with shown(f"loading {span.in_words()}") as bar:
+
+            def tell(done: int, total: int, seconds: float) -> None:
+                progress(done, total, seconds)
+                bar(done, total, seconds)
+
+            module = model_source.load(
+                source, span, dtype, device=device_of(config), quantisation=config.quant_type, reuse=reuse, progress=tell
+            )
+        add_adapters(module, config.adapters)
+        return module
+
+    return await in_thread(f"loading {span}", work)
+
+
+def source_of(config: LoadConfig) -> Path | hub.Source:
+    if config.in_folder:
+        return config.model
+    return hub.Source(
+        repository=str(config.model),
+        cache=config.cache_dir or cache_folder(),
+        revision=config.revision or "main",
+        token=config.token,
+        limit_bytes=config.max_disk_space,
+    )

@@ -15,7 +15,7 @@ import torch
 
 from swarm.errors import BadRecord, RemoteError
 from swarm.wire import codec
-from swarm.wire.keys import block_uid
+from swarm.wire.keys import MAX_BLOCKS, block_uid
 from swarm.wire.spans import Span
 
 SERVICE = "TransformerConnectionHandler"
@@ -23,6 +23,15 @@ SERVICE = "TransformerConnectionHandler"
 
 MAX_LENGTH = 8_192
 """Tokens of a session. Petals' own cap for models with grouped key-value heads; more would let one session take the cache."""
+
+MAX_LENGTH_UNGROUPED = 2_048
+"""The same for models whose every head has keys and values of its own: their cache takes several times as much."""
+
+MAX_NEXT_SERVERS = 64
+"""Servers that a step may be handed on to; a route through more has other problems."""
+
+MIN_PUSH_ID_LENGTH = 16
+"""A session with a shorter id takes no pushes: knowing the id is what entitles a peer to push, so it must not be guessable."""
 
 MAX_TOKENS_PER_STEP = 8_192
 """Tokens times batch in one request: a longer prefill comes in several steps, so that nobody holds the compute thread long."""
@@ -69,14 +78,29 @@ class Opening:
     session_id: str
     max_length: int
     alloc_timeout_s: float
+    adapter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NextServer:
+    """Where a step's output goes on: a session that the client has open there."""
+
+    peer_id: str
+    session_id: str
+    span: Span
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`position` is where the new tokens begin, None for "after the last"."""
+    """`position` is where the new tokens begin, None for "after the last". The output is pushed to the first of `onward`.
+
+    `push_from` is the only peer that may push into the session from now on. Our own client says it, Petals' does not.
+    """
 
     step_id: str | None
     position: int | None
+    onward: tuple[NextServer, ...] = ()
+    push_from: str | None = None
 
 
 def parse_span(uid: str, prefix: str, held: Span) -> Span:
@@ -116,12 +140,12 @@ def parse_opening(metadata: Mapping[str, Any], span: Span, longest: int = MAX_LE
     timeout = metadata.get("alloc_timeout")
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0):
         raise RemoteError("alloc_timeout is a number of seconds")
-    refuse_adapter(metadata)
     return Opening(
         span=span,
         session_id=_identifier(metadata, "session_id") or "",
         max_length=max_length,
         alloc_timeout_s=min(float(timeout or 0.0), MAX_ALLOC_TIMEOUT_S),
+        adapter=parse_adapter(metadata),
     )
 
 
@@ -129,12 +153,41 @@ def parse_step(metadata: Mapping[str, Any]) -> Step:
     position = _field(metadata, "start_from_position", int, None)
     if position is not None and not 0 <= position <= MAX_LENGTH:
         raise RemoteError(f"start_from_position {position} is not within 0 to {MAX_LENGTH:,}")
-    return Step(_identifier(metadata, "step_id"), position)
+    return Step(
+        step_id=_identifier(metadata, "step_id"),
+        position=position,
+        onward=_next_servers(metadata.get("next_servers")),
+        push_from=_identifier(metadata, "push_from"),
+    )
 
 
-def refuse_adapter(metadata: Mapping[str, Any]) -> None:
-    if _field(metadata, "active_adapter", str, None):
-        raise RemoteError("this server has no adapters")
+def _next_servers(given: object) -> tuple[NextServer, ...]:
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or len(given) > MAX_NEXT_SERVERS:
+        raise RemoteError(f"next_servers is a list of at most {MAX_NEXT_SERVERS} servers")
+    return tuple(_next_server(one) for one in given)
+
+
+def _next_server(given: object) -> NextServer:
+    if not isinstance(given, list | tuple) or len(given) != 4:
+        raise RemoteError("each of next_servers is a peer id, a session id, and a span's start and end")
+    peer_id, session_id, start, end = given
+    texts = all(isinstance(text, str) and 0 < len(text) <= MAX_ID_LENGTH for text in (peer_id, session_id))
+    if not texts or type(start) is not int or type(end) is not int or not 0 <= start < end <= MAX_BLOCKS:
+        raise RemoteError("each of next_servers is a peer id, a session id, and a span's start and end")
+    return NextServer(peer_id, session_id, Span(start, end))
+
+
+def parse_pushed_to(metadata: Mapping[str, Any]) -> str | None:
+    """The session that a pushed step is for."""
+    return _identifier(metadata, "session_id")
+
+
+def parse_adapter(metadata: Mapping[str, Any]) -> str | None:
+    """The name of the adapter that is asked for; whether there is such a one is the engine's to say."""
+    name = _identifier(metadata, "active_adapter")
+    return name or None
 
 
 def parse_compression(metadata: Mapping[str, Any], outputs: int) -> tuple[int, ...]:
@@ -264,12 +317,23 @@ def opening_metadata(session_id: str, step_id: str, max_length: int, alloc_timeo
     return codec.encode(metadata)
 
 
-def step_metadata(session_id: str, step_id: str, position: int) -> bytes:
-    return codec.encode(
-        {
-            "session_id": session_id,
-            "step_id": step_id,
-            "start_from_position": position,
-            "args_structure": structure(3),
-        }
-    )
+def step_metadata(
+    session_id: str, step_id: str, position: int, onward: Sequence[NextServer] = (), push_from: str | None = None
+) -> bytes:
+    """A step that is handed on says no position: it follows the last one, here and at the servers after."""
+    metadata: dict[str, Any] = {"session_id": session_id, "step_id": step_id}
+    metadata.update({"next_servers": _as_list(onward)} if onward else {"start_from_position": position})
+    if push_from is not None:
+        metadata["push_from"] = push_from
+    return codec.encode({**metadata, "args_structure": structure(3)})
+
+
+def pushed_metadata(metadata: Mapping[str, Any], onward: Sequence[NextServer]) -> bytes:
+    """What goes with a step's output to the first of `onward`: what came with its input, for that session."""
+    kept = {key: value for key, value in metadata.items() if key not in ("start_from_position", "push_from")}
+    new = {"session_id": onward[0].session_id, "next_servers": _as_list(onward[1:]), "pushed": True}
+    return codec.encode({**kept, **new})
+
+
+def _as_list(servers: Sequence[NextServer]) -> list[tuple[str, str, int, int]]:
+    return [(one.peer_id, one.session_id, one.span.start, one.span.end) for one in servers]

@@ -116,6 +116,16 @@ class SpanModule:
         """One token `[rows, 1, hidden]` for each of several sessions, with positions `[rows, 1]` and masks of their own."""
         return self.forward(hidden, cache, None, adapter, attention_mask=masks, position_ids=positions)
 
+    def under(self, **changes: Any) -> SpanModule:
+        """The same blocks, sharing weights, whose model reads a config with these changes."""
+        model = copy.copy(self._model)
+        model.config = copy.deepcopy(self._model.config)
+        for name, value in changes.items():
+            setattr(model.config, name, value)
+        other = copy.copy(self)
+        other._model, other._parts = model, {self.span: other}
+        return other
+
     def part(self, span: Span) -> SpanModule:
         """Some of these blocks, sharing weights and cache positions; for a client that enters or leaves in the middle."""
         if span not in self._parts:

@@ -8,6 +8,7 @@ RemoteError.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator
 
 import torch
@@ -17,6 +18,11 @@ from hivemind.proto import runtime_pb2
 from swarm.errors import RemoteError
 
 NONE: int = runtime_pb2.CompressionType.NONE
+
+_BLOCKWISE = runtime_pb2.CompressionType.BLOCKWISE_8BIT
+_BLOCKWISE_LIBRARY = "bitsandbytes"
+"""Importing it takes seconds, on the event loop: a stranger's request must not be what loads it. Servers that hold quantised
+blocks have it loaded; others refuse the form."""
 
 _CODEBOOKS = (runtime_pb2.CompressionType.QUANTILE_8BIT, runtime_pb2.CompressionType.UNIFORM_8BIT)
 
@@ -74,7 +80,13 @@ def decode(message: runtime_pb2.Tensor) -> torch.Tensor:
     return torch.frombuffer(bytearray(message.buffer), dtype=dtype).reshape(shape)
 
 
+def _refuse_what_is_not_loaded(compression: int) -> None:
+    if compression == _BLOCKWISE and _BLOCKWISE_LIBRARY not in sys.modules:
+        raise RemoteError("blockwise 8-bit compression is not spoken here; the other forms are")
+
+
 def _encode_compressed(tensor: torch.Tensor, compression: int) -> runtime_pb2.Tensor:
+    _refuse_what_is_not_loaded(compression)
     try:
         return serialize_torch_tensor(tensor, compression)
     # Door: a peer chose the form; hivemind's encoders raise what they like where a library or a dtype does not allow it.
@@ -83,6 +95,7 @@ def _encode_compressed(tensor: torch.Tensor, compression: int) -> runtime_pb2.Te
 
 
 def _decode_compressed(message: runtime_pb2.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+    _refuse_what_is_not_loaded(message.compression)
     try:
         decode_form = _decode_codebook if message.compression in _CODEBOOKS else deserialize_torch_tensor
         tensor: torch.Tensor = decode_form(message)

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 import torch
 from hivemind.p2p import P2P
 
+from blockserver import protocol
 from blockserver.client.stream import Limits, ServerStream
 from swarm.errors import LocalError, MissingBlocks, RemoteError
 from swarm.routing import Route
@@ -48,8 +51,14 @@ class _Link:
     stream: ServerStream
     sent: list[torch.Tensor] = field(default_factory=list)
 
-    async def step(self, hidden: torch.Tensor) -> torch.Tensor:
-        output = await self.stream.step(hidden)
+    async def step(
+        self,
+        hidden: torch.Tensor,
+        step_id: str | None = None,
+        onward: Sequence[protocol.NextServer] = (),
+        push_from: str | None = None,
+    ) -> torch.Tensor:
+        output = await self.stream.step(hidden, step_id, onward, push_from)
         self.sent.append(hidden)
         return output
 
@@ -65,6 +74,9 @@ class Session:
     max_length: int
     limits: Limits = field(default_factory=Limits)
     patience: Patience = field(default_factory=Patience)
+    push: bool = False
+    """Servers hand their outputs on to each other, so that the way over the client is not waited for. The client sends each
+    step to each server all the same, under one id: what a server's loss or a lost push leaves undone is done as without."""
     position: int = field(default=0, init=False)
     """Tokens that went through all blocks."""
     recoveries: int = field(default=0, init=False)
@@ -101,15 +113,26 @@ class Session:
         if not self._chain:
             self._chain = self._links(await self.find_route(self.span, frozenset()))
         at, attempt = 0, 0
+        # One id for the whole step, also after a server was replaced: a server that has done it must not do it again.
+        step_id = str(uuid.uuid4())
         while at < len(self._chain):
             try:
-                hidden = await self._chain[at].step(hidden)
+                before = self._chain[at - 1].stream.hop.peer_id if self.push and at else None
+                hidden = await self._chain[at].step(hidden, step_id, self._onward(at), before)
             except RemoteError as error:
                 attempt = await self._replace(at, error, attempt)
             else:
                 at += 1
         self.position += tokens
         return hidden
+
+    def _onward(self, at: int) -> list[protocol.NextServer]:
+        """The links after this one, as far as their sessions are open."""
+        if not self.push:
+            return []
+        streams = [link.stream for link in self._chain[at + 1 :]]
+        opened = takewhile(lambda stream: stream.is_open, streams)
+        return [protocol.NextServer(stream.hop.peer_id, stream.session_id, stream.hop.span) for stream in opened]
 
     async def _replace(self, at: int, error: RemoteError, attempt: int) -> int:
         """Other servers in place of the chain's link `at`, fed with all that went into it. The attempts used so far."""

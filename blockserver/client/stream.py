@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,12 +47,27 @@ class ServerStream:
         self._uids = protocol.uids(prefix, hop.span)
         self._max_length = max_length
         self._limits = limits
-        self._session_id = str(uuid.uuid4())
+        self.session_id = str(uuid.uuid4())
         self._pipe: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def step(self, hidden: torch.Tensor) -> torch.Tensor:
-        """The outputs `[batch, tokens, hidden]` of the tokens that follow those so far. Raises RemoteError or Unreachable."""
-        request = self._request(hidden)
+    @property
+    def is_open(self) -> bool:
+        return self._pipe is not None
+
+    async def step(
+        self,
+        hidden: torch.Tensor,
+        step_id: str | None = None,
+        onward: Sequence[protocol.NextServer] = (),
+        push_from: str | None = None,
+    ) -> torch.Tensor:
+        """The outputs `[batch, tokens, hidden]` of the tokens that follow those so far. Raises RemoteError or Unreachable.
+
+        The server also pushes them to the first of `onward`, under the same `step_id`. A step that was pushed to this
+        server is given to it all the same: it is not computed twice, and perhaps the push got lost. `push_from` is the peer
+        that may push the next ones.
+        """
+        request = self._request(hidden, step_id or str(uuid.uuid4()), onward, push_from)
         pipe = self._pipe or await self._open()
         output = _output(await self._ask(pipe, request, hidden.shape[0] * hidden.shape[1]), hidden)
         self.position += hidden.shape[1]
@@ -106,12 +122,13 @@ class ServerStream:
             raise RemoteError(f"{self.hop.peer_id} refused: {refusal.message if refusal else 'without a reason'}")
         return answer
 
-    def _request(self, hidden: torch.Tensor) -> runtime_pb2.ExpertRequest:
-        step_id = str(uuid.uuid4())
+    def _request(
+        self, hidden: torch.Tensor, step_id: str, onward: Sequence[protocol.NextServer], push_from: str | None
+    ) -> runtime_pb2.ExpertRequest:
         metadata = (
-            protocol.opening_metadata(self._session_id, step_id, self._max_length, None)
+            protocol.opening_metadata(self.session_id, step_id, self._max_length, None)
             if self._pipe is None
-            else protocol.step_metadata(self._session_id, step_id, self.position)
+            else protocol.step_metadata(self.session_id, step_id, self.position, onward, push_from)
         )
         arguments = [tensors.encode(hidden), _NO_PROMPTS, _NO_ROWS]
         return runtime_pb2.ExpertRequest(uid=self._uids, tensors=arguments, metadata=metadata)

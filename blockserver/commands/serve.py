@@ -85,7 +85,7 @@ def serve(
             dtype=dtype,
             device=device,
             quant_type=quant_type,
-            adapters=tuple(adapters),
+            adapters=tuple(map(Path, adapters)),
             revision=revision,
             token=token,
             cache_dir=cache_dir,

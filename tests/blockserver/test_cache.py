@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockserver.cache import CacheBudget, CacheFull, SessionCache
+from blockserver.admission import CacheBudget, CacheFull
+from blockserver.cache import SessionCache
 from swarm.errors import RemoteError
 
 

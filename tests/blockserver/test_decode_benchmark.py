@@ -30,9 +30,11 @@ def test_the_benchmark_compares_the_same_tokens_and_writes_its_figures(
     assert done.returncode == 0, done.stderr[-2000:]
     figures = json.loads(target.read_text())
     assert figures["ratio"] > 0
+    assert figures["ratio_push"] > 0
     assert set(figures["ms_per_token"]) == {
         "local",
         "chain",
+        "chain_push",
         "server_compute",
         "client_ends",
         "serialisation",

@@ -151,6 +151,7 @@ BAD_OPENINGS: dict[str, tuple[runtime_pb2.ExpertRequest, str]] = {
     "length beyond the cache": (step(max_length=TOKENS + 1), "150 in all"),
     "batch beyond the cache": (step(torch.zeros(51, 1, HIDDEN), max_length=1), "150 in all"),
     "more tokens than reserved": (step(torch.zeros(1, 5, HIDDEN), max_length=4), "more than the 4 reserved"),
+    "unknown adapter": (step(max_length=4, active_adapter="mine"), "no adapter 'mine'"),
     "unknown model": (step(uid="other.1", max_length=4), "no block of tiny"),
     "block not held": (step(uid="tiny.3 tiny.4", max_length=4), "not served here"),
     "rows that are not there": (
@@ -208,7 +209,7 @@ async def test_a_client_that_vanishes_gives_its_cache_back(client: P2P, server: 
 async def test_a_session_that_opens_and_never_steps_is_closed(
     client: P2P, server: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("blockserver.handler.STEP_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("blockserver.conversation.STEP_TIMEOUT_S", 0.05)
     stream = await Stream(client, server).open()
     await stream.ask(step(torch.zeros(1, 0, HIDDEN), max_length=40))
     with pytest.raises(P2PHandlerError, match="silent, for too long"):
@@ -316,7 +317,7 @@ async def test_info_of_the_edges_of_the_span_is_given(uid: str, client: P2P, ser
 FORWARD_FAULTS: Sequence[tuple[runtime_pb2.ExpertRequest, str]] = [
     (step(uid="tiny.9"), "not served here"),
     (step(torch.zeros(1, 2, 3)), "hidden states are floats"),
-    (step(active_adapter="mine"), "no adapters"),
+    (step(active_adapter="mine"), "no adapter 'mine'"),
     (step(output_compression=(99,)), "cannot be compressed as asked"),
     (runtime_pb2.ExpertRequest(uid="tiny.1"), "at least"),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 from hivemind.compression import deserialize_torch_tensor, serialize_torch_tensor
@@ -45,6 +47,16 @@ def test_compressed_tensors_are_read_and_written(compression: int) -> None:
     for message in (serialize_torch_tensor(tensor, compression), tensors.encode(tensor, compression)):
         assert message.compression == compression
         torch.testing.assert_close(tensors.decode(message), tensor, atol=0.2, rtol=0.1)
+
+
+def test_a_strangers_request_loads_no_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blockwise form needs one whose import would hold the event loop for seconds."""
+    monkeypatch.delitem(sys.modules, "bitsandbytes", raising=False)
+    message = runtime_pb2.Tensor(buffer=bytes(64), size=[4], dtype="float32", compression=5)
+    for asked in (lambda: tensors.decode(message), lambda: tensors.encode(torch.ones(4), 5)):
+        with pytest.raises(RemoteError, match="not spoken here"):
+            asked()
+    assert "bitsandbytes" not in sys.modules
 
 
 def test_both_forms_of_bfloat16_are_read() -> None:
