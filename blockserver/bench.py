@@ -10,7 +10,6 @@ import json
 from rich.console import Console
 
 from blockserver import loading
-from blockserver.capacity import choose_num_blocks
 from blockserver.config import LoadConfig
 from blockserver.devices import find_devices
 from blockserver.engine import Engine
@@ -24,7 +23,7 @@ BLOCKS_MEASURED = 4
 async def run_bench(config: LoadConfig, num_blocks: int | None, cache_tokens: int, *, as_json: bool) -> None:
     facts = loading.read_model(config)
     dtype = loading.dtype_of(config, facts)
-    fit = choose_num_blocks(num_blocks, facts, dtype, cache_tokens)
+    fit = loading.blocks_to_serve(config, num_blocks, facts, dtype, cache_tokens)
     span = Span(0, min(BLOCKS_MEASURED, fit))
     loading.require(config, span)
     engine = Engine(await loading.load(config, facts, span, dtype, lambda done, total, seconds: None), cache_tokens)

@@ -11,17 +11,19 @@ from pathlib import Path
 import torch
 
 from blockserver import hub, model_source
+from blockserver.adapters import adapter_bytes
 from blockserver.blocks import SpanModule, add_adapters, require_span
+from blockserver.capacity import choose_num_blocks
+from blockserver.compute_device import choose_device
 from blockserver.config import LoadConfig
 from blockserver.facts import ModelFacts
 from blockserver.places import cache_folder
 from blockserver.progress import Progress, shown
 from blockserver.quantisation import check_precision
 from blockserver.threads import in_thread
-from swarm.errors import LocalError
 from swarm.wire.spans import Span
 
-__all__ = ["Progress", "bytes_to_fetch", "device_of", "dtype_of", "load", "read_model", "require"]
+__all__ = ["Progress", "blocks_to_serve", "bytes_to_fetch", "device_of", "dtype_of", "load", "read_model", "require"]
 
 
 def read_model(config: LoadConfig) -> ModelFacts:
@@ -37,12 +39,20 @@ def dtype_of(config: LoadConfig, facts: ModelFacts) -> torch.dtype:
 
 
 def device_of(config: LoadConfig) -> torch.device:
-    if config.device is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu")
-    try:
-        return torch.device(config.device)
-    except RuntimeError as error:
-        raise LocalError(f"--device {config.device}: cpu, cuda, cuda:1 or mps") from error
+    return choose_device(config.device)
+
+
+def blocks_to_serve(config: LoadConfig, wanted: int | None, facts: ModelFacts, dtype: torch.dtype, cache_tokens: int) -> int:
+    """What the operator wants, or what fits with these settings; LocalError where that is nothing."""
+    return choose_num_blocks(
+        wanted,
+        facts,
+        dtype,
+        cache_tokens,
+        quantisation=config.quant_type,
+        device=device_of(config),
+        adapter_bytes=sum(map(adapter_bytes, config.adapters)),
+    )
 
 
 def require(config: LoadConfig, span: Span) -> None:

@@ -10,13 +10,12 @@ import logging
 import resource
 from importlib.metadata import version
 
-from blockserver.capacity import choose_num_blocks
 from blockserver.config import ServeConfig
 from blockserver.devices import find_devices
 from blockserver.facts import ModelFacts
 from blockserver.hint_client import HintClient
 from blockserver.life import BlockServer, Plan
-from blockserver.loading import dtype_of, read_model, require
+from blockserver.loading import blocks_to_serve, dtype_of, read_model, require
 from blockserver.metrics import MetricsPage
 from blockserver.presence import lasting_identity, with_present_port
 from blockserver.systemd import Systemd
@@ -53,7 +52,7 @@ def make_plan(config: ServeConfig) -> Plan:
     """What will be served, as far as the machine and the model's files decide it."""
     facts = read_model(config)
     dtype = dtype_of(config, facts)
-    num_blocks = choose_num_blocks(config.num_blocks, facts, dtype, config.cache_tokens)
+    num_blocks = blocks_to_serve(config, config.num_blocks, facts, dtype, config.cache_tokens)
     fixed = _checked_fixed_span(config.block_indices, facts)
     require(config, fixed or facts.whole)
     plan = Plan(facts, config.prefix or facts.prefix, dtype, len(fixed) if fixed else num_blocks, fixed)

@@ -117,7 +117,9 @@ class RemoteModel:
 
     async def _logits(self, session: Session, ids: list[int]) -> torch.Tensor:
         """`[vocabulary]`, for the token after these."""
-        embedded = await self._here(lambda: self.ends.embed(torch.tensor([ids])))
+        # One token's embedding is a row of a table; behind other sessions' heads it would wait its turn for nothing.
+        tokens = torch.tensor([ids])
+        embedded = self.ends.embed(tokens) if len(ids) == 1 else await self._here(lambda: self.ends.embed(tokens))
         for part in torch.split(embedded, PREFILL_TOKENS, dim=1):
             hidden = await session.step(part)
         return await self._here(lambda: self.ends.logits(hidden)[0])
