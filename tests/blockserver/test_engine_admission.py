@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from blockserver import engine as engine_module
+from blockserver.adapters import Adapter
 from blockserver.admission import CacheFull
 from blockserver.blocks import SpanModule, load_span
 from blockserver.engine import Busy, Engine, OutOfMemory, SessionEvicted
@@ -163,19 +164,20 @@ async def test_an_adapter_that_is_not_there_is_refused_before_anything_is_reserv
 
 
 async def test_an_adapter_is_passed_to_the_blocks_by_name(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[object] = []
-    forward = SpanModule.forward
-    await engine.run(lambda _: None)  # the trial of the family is over
+    used: list[str] = []
+    chosen = SpanModule._adapter
 
-    def recorded(self: SpanModule, hidden: torch.Tensor, *rest: object) -> torch.Tensor:
-        seen.append(rest[-1])
-        return forward(self, hidden, *rest[:-1])  # type: ignore[arg-type]
+    def recorded(self: SpanModule, name: str) -> Adapter:
+        used.append(name)
+        return chosen(self, name)
 
-    monkeypatch.setattr(SpanModule, "adapters", ("mine",))
-    monkeypatch.setattr(SpanModule, "forward", recorded)
+    monkeypatch.setattr(SpanModule, "_adapter", recorded)
+    engine.module.loaded_adapters["mine"] = Adapter("mine", {})
     session = await engine.open(SPAN, 1, 20, adapter="mine")
     await engine.step(session, noise(2))
     await engine.forward(SPAN, noise(2), "mine")
+    assert used == ["mine", "mine"]
     await engine.forward(SPAN, noise(2))
+    assert used == ["mine", "mine"]
     await engine.backward(SPAN, noise(2), torch.zeros(1, 2, 32), "mine")
-    assert seen == ["mine", "mine", None, "mine"]
+    assert used == ["mine"] * 3

@@ -44,7 +44,9 @@ class Loads:
         self.broken: dict[Span, Exception] = {}
         self.poison = False
 
-    async def load(self, config: Any, facts: Any, span: Span, dtype: torch.dtype, progress: Any) -> SpanModule:
+    async def load(
+        self, config: Any, facts: Any, span: Span, dtype: torch.dtype, progress: Any, reuse: Any = None
+    ) -> SpanModule:
         progress(62, 100, 1.0)
         module = await _load(config, facts, span, dtype, lambda done, total, seconds: None)
         await self.gate.wait()
