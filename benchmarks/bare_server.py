@@ -19,9 +19,9 @@ import torch
 from hivemind.p2p import P2P, PeerID
 from hivemind.utils.multiaddr import Multiaddr
 
-from blockserver.blocks import load_span
-from blockserver.engine import Engine
-from blockserver.handler import TransformerConnectionHandler
+from blockserver.compute.engine import Engine
+from blockserver.model.blocks import load_span
+from blockserver.rpc.handler import TransformerConnectionHandler
 from swarm.wire.spans import Span
 
 PREFIX = "benchmark"

@@ -33,10 +33,10 @@ from hivemind.p2p import P2P
 from transformers import AutoModelForCausalLM
 
 from benchmarks.bare_server import PREFIX, connect, loopback_peer
-from blockserver import tensors
 from blockserver.client.model import RemoteModel
 from blockserver.client.sampling import Sampling
-from blockserver.facts import read_facts
+from blockserver.model.facts import read_facts
+from blockserver.wire import tensors
 from swarm.routing import Hop, Route
 from swarm.wire.spans import Span
 

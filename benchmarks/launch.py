@@ -20,11 +20,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from blockserver.facts import read_facts
+from blockserver.model.facts import read_facts
 
 LOCAL = ["--host-maddrs", "/ip4/127.0.0.1/tcp/0", "--no-nat-port-map", "--no-relay"]
 CACHE_TOKENS = 4096
-IMPORTS = "import blockserver.server"
+IMPORTS = "import blockserver.serving.server"
 
 
 def peak_bytes(pid: int) -> int:

@@ -34,7 +34,7 @@ from benchmarks.bare_server import PREFIX, loopback_peer
 from benchmarks.decode import Server
 from blockserver.client.model import RemoteModel
 from blockserver.client.sampling import Sampling
-from blockserver.facts import read_facts
+from blockserver.model.facts import read_facts
 from swarm.routing import Hop, Route
 from swarm.wire.spans import Span
 

@@ -14,7 +14,7 @@ from blockserver.client.discovery import RouteFinder
 from blockserver.client.model import RemoteModel
 from blockserver.client.sampling import GREEDY, Sampling
 from blockserver.client.session import Session
-from blockserver.facts import read_facts
+from blockserver.model.facts import read_facts
 from swarm.dht.node import NodeConfig, start_node
 from swarm.errors import LocalError
 from swarm.routing import Route

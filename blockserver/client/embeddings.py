@@ -13,11 +13,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from blockserver.blocks import loading_quietly
-from blockserver.checkpoint import open_checkpoint
-from blockserver.cutting import causal_class, cut_config, let_embeddings_in
-from blockserver.facts import read_config
-from blockserver.families import block_tensor, family_of
+from blockserver.model.blocks import loading_quietly
+from blockserver.model.checkpoint import open_checkpoint
+from blockserver.model.cutting import causal_class, cut_config, let_embeddings_in
+from blockserver.model.facts import read_config
+from blockserver.model.families import block_tensor, family_of
 from swarm.errors import LocalError
 
 

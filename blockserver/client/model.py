@@ -21,8 +21,8 @@ from blockserver.client.embeddings import Ends, load_ends
 from blockserver.client.sampling import GREEDY, Sampling, choose
 from blockserver.client.session import FindRoute, Patience, Session
 from blockserver.client.stream import Limits
-from blockserver.facts import ModelFacts, read_facts
-from blockserver.protocol import MAX_LENGTH
+from blockserver.model.facts import ModelFacts, read_facts
+from blockserver.wire.protocol import MAX_LENGTH
 from swarm.errors import LocalError
 
 T = TypeVar("T")

@@ -17,8 +17,8 @@ from itertools import takewhile
 import torch
 from hivemind.p2p import P2P
 
-from blockserver import protocol
 from blockserver.client.stream import Limits, ServerStream
+from blockserver.wire import protocol
 from swarm.errors import LocalError, MissingBlocks, RemoteError
 from swarm.routing import Route
 from swarm.wire.spans import Span

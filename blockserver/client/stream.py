@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from hivemind.p2p import P2P, P2PDaemonError, PeerID
 from hivemind.proto import runtime_pb2
 
-from blockserver import protocol, tensors
+from blockserver.wire import protocol, tensors
 from swarm.errors import RemoteError, Unreachable
 from swarm.routing import Hop
 

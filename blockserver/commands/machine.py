@@ -22,8 +22,8 @@ def bench(
     cache_tokens: options.CacheTokens = 4096,
     as_json: options.AsJson = False,
 ) -> None:
-    from blockserver.bench import run_bench
     from blockserver.config import LoadConfig
+    from blockserver.serving.bench import run_bench
 
     demo = find_demo()
     folder = model or (demo.model if demo else None)

@@ -63,7 +63,7 @@ def serve(
 ) -> None:
     from blockserver.config import ServeConfig, parse_block_indices, parse_bytes, parse_throughput
     from blockserver.places import state_folder
-    from blockserver.server import serve as serve_blocks
+    from blockserver.serving.server import serve as serve_blocks
     from swarm.dht.addresses import parse_peer_addresses
 
     if model is None:
@@ -117,7 +117,7 @@ def bootstrap(
     nat_port_map: options.PortMapping = True,
     relay: options.Relay = True,
 ) -> None:
-    from blockserver.bootstrap import run_bootstrap
+    from blockserver.serving.bootstrap import run_bootstrap
     from swarm.dht.addresses import parse_peer_addresses
     from swarm.dht.node import NodeConfig
 

@@ -15,13 +15,13 @@ import psutil
 import torch
 from hivemind.p2p import PeerID
 
-from blockserver import loading
-from blockserver.capacity import blocks_that_fit
 from blockserver.config import LoadConfig
 from blockserver.devices import find_devices
 from blockserver.doctor import meet
 from blockserver.doctor.facts import Facts, Folder, Gpu, Identity, Memory
 from blockserver.doctor.wishes import Wishes
+from blockserver.model.capacity import blocks_that_fit
+from blockserver.serving import loading
 from swarm.dht.addresses import parse_peer_addresses
 from swarm.errors import LocalError
 

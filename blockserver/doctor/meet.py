@@ -23,8 +23,8 @@ from hivemind.utils.multiaddr import Multiaddr
 
 from blockserver.doctor.facts import Bootstrap, Facts, Hub, Internet, Port, Swarm
 from blockserver.doctor.wishes import Wishes
-from blockserver.reachability import ReachabilityProtocol
-from blockserver.reachability_check import ask_peers
+from blockserver.rpc.reachability import ReachabilityProtocol
+from blockserver.serving.reachability_check import ask_peers
 from blockserver.site import read_models
 from swarm.dht.addresses import peer_id_of
 from swarm.dht.node import LOOPBACK, Node, NodeConfig, start_node

@@ -43,7 +43,7 @@ def migrate(python: str) -> list[str]:
 
 
 def demo_model(python: str, folder: str) -> list[str]:
-    return [python, "-m", "blockserver.demo_model", folder]
+    return [python, "-m", "blockserver.model.demo_model", folder]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import torch
 
-from blockserver.blocks import SpanModule
-from blockserver.cache import SessionCache
-from blockserver.engine import Engine, Session
-from blockserver.protocol import BlockInput
+from blockserver.compute.cache import SessionCache
+from blockserver.compute.engine import Engine, Session
+from blockserver.model.blocks import SpanModule
+from blockserver.wire.protocol import BlockInput
 
 T = TypeVar("T")
 PATIENCE_S = 20.0

@@ -15,7 +15,7 @@ from hivemind.utils import MSGPackSerializer
 
 from blockserver.client.discovery import RouteFinder
 from blockserver.config import ServeConfig
-from blockserver.server import serve
+from blockserver.serving.server import serve
 from swarm.dht.node import LOOPBACK, Node
 from swarm.dht.probe import INFO_RPC
 from swarm.snapshot import Model, PeerState

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from hivemind.p2p import P2P, PeerID
 
-from blockserver.blocks import load_span
-from blockserver.engine import Engine
-from blockserver.handler import TransformerConnectionHandler
+from blockserver.compute.engine import Engine
+from blockserver.model.blocks import load_span
+from blockserver.rpc.handler import TransformerConnectionHandler
 from swarm.routing import Candidate, Route, choose_route
 from swarm.wire.spans import Span
 

@@ -13,10 +13,10 @@ import pytest
 from typer.main import get_command
 
 from blockserver.cli import app
-from blockserver.condition import Condition
 from blockserver.config import ServeConfig
-from blockserver.life import OFFLINE_TIMEOUT_S
-from blockserver.metrics import MetricsPage
+from blockserver.serving.condition import Condition
+from blockserver.serving.life import OFFLINE_TIMEOUT_S
+from blockserver.serving.metrics import MetricsPage
 from swarm.dht.node import STOP_TIMEOUT_S
 from swarm.wire.spans import Span
 

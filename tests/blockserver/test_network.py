@@ -10,10 +10,10 @@ from hivemind.p2p import P2P, P2PContext
 from hivemind.proto import dht_pb2
 from transformers import PreTrainedModel
 
-from blockserver.measured import MeasuredRates
-from blockserver.network_rate import PAYLOADS, network_tokens_per_s
-from blockserver.reachability import ReachabilityProtocol
-from blockserver.reachability_check import Verdict, ask_peers, ask_site, check
+from blockserver.rpc.reachability import ReachabilityProtocol
+from blockserver.serving.measured import MeasuredRates
+from blockserver.serving.network_rate import PAYLOADS, network_tokens_per_s
+from blockserver.serving.reachability_check import Verdict, ask_peers, ask_site, check
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import coordinator
 from tests.blockserver.living import config, info, online, until

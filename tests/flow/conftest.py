@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from blockserver.demo_model import build_demo_model
+from blockserver.model.demo_model import build_demo_model
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / ".cache" / "SmolLM2-135M-Instruct"

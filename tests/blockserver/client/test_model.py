@@ -18,7 +18,7 @@ from blockserver.client.model import RemoteModel, read_stop_ids
 from blockserver.client.sampling import Sampling, choose
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
-from blockserver.engine import Engine
+from blockserver.compute.engine import Engine
 from swarm.errors import LocalError, MissingBlocks, RemoteError
 from swarm.routing import Candidate, Hop, Route
 from swarm.wire.spans import Span

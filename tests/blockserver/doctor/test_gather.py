@@ -158,7 +158,7 @@ async def test_a_port_that_the_site_cannot_reach(wishes: Wishes) -> None:
 
 async def test_without_a_site_peers_say_whether_the_port_is_open(wishes: Wishes) -> None:
     async with nodes(1) as (boot,):
-        from blockserver.reachability import ReachabilityProtocol
+        from blockserver.rpc.reachability import ReachabilityProtocol
 
         await ReachabilityProtocol(boot.p2p).start()
         facts = await gather(replace(wishes, initial_peers=await boot.addresses()))

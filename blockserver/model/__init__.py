@@ -1,0 +1,1 @@
+"""A span of any decoder model as one module: which families can be cut and how, where their files are, what they take."""

@@ -1,0 +1,48 @@
+"""What a server answers to a lease: taken, declined with the reason, or how far loading has come. A coordinator that is gone
+changes nothing: what was accepted is completed, what was not is not begun.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+
+from blockserver.serving.hint_client import CoordinatorDown, HintClient
+from swarm.wire.hints import LeaseDocument
+
+log = logging.getLogger(__name__)
+
+MAX_REASON_LENGTH = 200
+
+
+class Leases:
+    """`hints` None: there is no coordinator, and every decision is this server's own."""
+
+    def __init__(self, hints: HintClient | None, peer_id: str) -> None:
+        self._hints, self._peer_id = hints, peer_id
+
+    async def take(self, lease: LeaseDocument | None) -> bool:
+        """Before anything is unloaded. True also where there is no lease to take."""
+        if lease is None or self._hints is None:
+            return True
+        try:
+            reply = await self._hints.accept(lease, self._peer_id)
+        except CoordinatorDown as error:
+            log.warning("the lease could not be taken (%s); not moving without it", error)
+            return False
+        if reply.outcome == "stale":
+            log.info("the lease is stale: %s", reply.reason)
+        return reply.outcome == "ok"
+
+    async def decline(self, lease: LeaseDocument | None, reason: str) -> None:
+        if lease is None or self._hints is None:
+            return
+        log.info("declining the lease for %s: %s", lease.to_span().in_words(), reason)
+        with contextlib.suppress(CoordinatorDown):
+            await self._hints.decline(lease, self._peer_id, reason[:MAX_REASON_LENGTH])
+
+    async def report(self, lease: LeaseDocument | None, progress: float) -> None:
+        """Keeps the lease open while its blocks load."""
+        if lease is not None and self._hints is not None:
+            with contextlib.suppress(CoordinatorDown):
+                await self._hints.report_progress(lease, self._peer_id, progress)
