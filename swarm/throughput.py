@@ -16,11 +16,11 @@ from swarm.snapshot import Model, PeerState
 from swarm.wire.records import ServerRecord
 
 SLACK = 1.25
-"""A measured rate is a lower bound that queues and the measurer's own line pull down; more than so much above it is not believed."""
+"""Queues and the measurer's own line pull a measured rate down; more than so much above it is not believed."""
 SETTLED_S = 3600.0
-"""Who is not measured counts as an ordinary newcomer for this long: an hour outlasts the visits that come for the record's sake."""
+"""Who is not measured counts as a usual server at most for this long."""
 TOP_SHARE = 0.1
-"""Without any measurement, this share of the highest figures is cut down to the next lower one: twice the liars to expect."""
+"""Without any measurement, this share of the figures is cut down to the next lower one: twice the liars to expect."""
 RELAY_SHARE = 0.2
 """What Petals counts of a line when traffic goes through a relay."""
 LINE_TOKENS_PER_S = 80_000.0
@@ -61,7 +61,7 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of one server beside its record: rates that probes, canaries or clients measured, and since when it is seen."""
+    """What is known of a server beside its record: what probes, canaries or clients measured, and for how long it is seen."""
 
     measured: Sequence[float] = ()
     seen_s: float | None = None
@@ -124,7 +124,7 @@ def crowd_of(rates: Iterable[float]) -> Crowd:
 
 
 def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None) -> dict[str, Belief]:
-    """A belief for every server that serves or loads, by peer id. Measured rates, where there are any, set the crowd's measure."""
+    """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
     known = evidence or {}
     serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
     measured = [median(known[s.peer_id].measured) for s in serving if s.peer_id in known and known[s.peer_id].measured]

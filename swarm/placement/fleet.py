@@ -1,6 +1,6 @@
 """Several models in one swarm: which of them an arriving server helps most. Knows demand and gain, not what a model is for.
 
-Servers change their model only on arrival. A move between models is advised for holes alone: it costs a download.
+A server chooses its model when it arrives; to move one to another model costs a download, and is not planned here.
 """
 
 from __future__ import annotations

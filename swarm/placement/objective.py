@@ -127,8 +127,7 @@ def deltas(ground: Ground, movers: Counts, sizes: Counts, *, weight: float = RIS
     where = np.arange(ground.num_blocks)
     own = (where >= ground.starts[movers, None]) & (where < ground.ends[movers, None])
     known = ground.held > 0
-    leaving, coming = _risks(ground, movers, own)
-    leaving, coming = weight * leaving, weight * coming
+    leaving, coming = (weight * risk for risk in _risks(ground, movers, own))
     if soft:
         rates = ground.rates[movers, None]
         now = softness(ground.throughput, ground.ideal)

@@ -1,4 +1,4 @@
-"""Giving holes a server again with the fewest reloads, by servers that may leave at once. Knows no throughput but as a tie-break.
+"""Giving holes a server again with the fewest reloads, by servers that may leave at once. Throughput only breaks ties.
 
 Servers whose leaving needs another one to come first are the business of `chains`.
 """
