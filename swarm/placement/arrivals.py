@@ -11,7 +11,7 @@ import numpy as np
 
 from swarm.placement.decisions import Circumstances, Placement, Promise
 from swarm.placement.holders import planned, stand_in
-from swarm.placement.objective import Floats, Ground, arrival, departure, survey, worth
+from swarm.placement.objective import NEWCOMER, Counts, Floats, Ground, arrival, survey, worth
 from swarm.placement.words import thin, weak, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
@@ -75,7 +75,7 @@ def choose_span(
 
 
 def _best(ground: Ground, size: int, rate: float, on_disk: Iterable[Span]) -> _Window:
-    changes = arrival(ground, size, rate, departure(0.0))
+    changes = arrival(ground, size, rate, NEWCOMER)
     bare = np.concatenate(([0], np.cumsum(ground.held == 0)))
     filled = bare[size:] - bare[:-size]
     eligible = np.flatnonzero(filled == filled.max())
@@ -87,7 +87,7 @@ def _best(ground: Ground, size: int, rate: float, on_disk: Iterable[Span]) -> _W
     return _Window(Span(start, start + size), int(filled[start]), float(changes[start]))
 
 
-def _first(changes: Floats, eligible: np.ndarray, lowest: float, tolerance: float) -> int:
+def _first(changes: Floats, eligible: Counts, lowest: float, tolerance: float) -> int:
     """The first of those that are as good as the best: sums of floats differ in their last digits."""
     return int(next(at for at in eligible if changes[at] <= lowest + tolerance * abs(lowest)))
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from swarm.placement.decisions import Circumstances, Move, Promise
 from swarm.placement.holders import Holder, moved, safe_donors
-from swarm.placement.objective import RISK_WEIGHT, Ground, deltas, survey, worth
+from swarm.placement.objective import RISK_WEIGHT, Ground, best_windows, survey, worth
 from swarm.placement.words import thin, weak
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
@@ -34,6 +34,8 @@ RICH_SERVERS, RICH_CAPACITY = 500, 50.0
 LOOK_AHEAD_BELOW = 60
 """In swarms of fewer servers single moves get stuck; there up to three are weighed together."""
 LOOK_AHEAD, LOOK_WIDTH = 3, 6
+ROUND = 3
+"""Moves planned at once. The next round, seconds later, knows who follows; and a plan stays a matter of milliseconds."""
 RISK_PRICE = 0.5
 """Under scarcity: blocks lost within the hour, by expectation, that a move must save. A reload risks about as much."""
 
@@ -71,7 +73,7 @@ def rebalance(
 ) -> tuple[Move, ...]:
     """The moves to ask for now, each worth its price, no more than may reload at once."""
     reloading = len(promises) if known.reloading is None else known.reloading
-    room = max(1, int(RELOADING_SHARE * len(holders))) - reloading
+    room = min(ROUND, max(1, int(RELOADING_SHARE * len(holders))) - reloading)
     if room <= 0 or not holders:
         return ()
     ground = survey(model.num_blocks, holders, known)
@@ -80,12 +82,25 @@ def rebalance(
         return ()
     rules = _Rules(model, known, movable, capacities or {}, scarce)
     state = _State(holders, frozenset(promise.peer_id for promise in promises), ground, _phi(ground, scarce))
+    if len(holders) >= LOOK_AHEAD_BELOW:
+        return _several(rules, state, room).moves
     while len(state.moves) < room:
         after = _step(rules, state)
         if after is None:
             break
         state = after
     return state.moves
+
+
+def _several(rules: _Rules, state: _State, room: int) -> _State:
+    """In a large swarm the best moves of one look rarely touch: each is judged again after those before it."""
+    for donor, target in _candidates(rules, state, LOOK_WIDTH):
+        after = _after(rules, state, donor, target)
+        if after is not None and _pays(rules, state, after):
+            state = after
+        if len(state.moves) == room:
+            break
+    return state
 
 
 def capacity_of(model: Model, holders: Sequence[Holder]) -> float:
@@ -95,11 +110,11 @@ def capacity_of(model: Model, holders: Sequence[Holder]) -> float:
 
 def _step(rules: _Rules, state: _State) -> _State | None:
     """The state after the next move that is worth its price, alone or with those that follow it."""
-    options = _options(rules, state, LOOK_WIDTH if len(state.holders) < LOOK_AHEAD_BELOW else 1)
+    options = _options(rules, state, LOOK_WIDTH)
     best = max(options, key=lambda after: (_gain(rules, state, after), -len(after.moves)), default=None)
     if best is not None and _pays(rules, state, best):
         return best
-    if rules.scarce or len(state.holders) >= LOOK_AHEAD_BELOW:
+    if rules.scarce:
         return None
     paths = [path for option in options if (path := _follow(rules, state, option)) is not None]
     return max(paths, key=lambda path: path[0])[1] if paths else None
@@ -132,30 +147,28 @@ def _phi(ground: Ground, scarce: bool) -> float:
 
 def _options(rules: _Rules, state: _State, width: int) -> list[_State]:
     """The best moves from here, each by another server, best first. Each lowers Φ."""
+    steps = (_after(rules, state, donor, target) for donor, target in _candidates(rules, state, 2 * width))
+    return [after for after in steps if after is not None][:width]
+
+
+def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, Span]]:
+    """Donors and their best windows, the largest fall of Φ first."""
     donors = [h for h in safe_donors(rules.model, state.holders, state.promised, rules.movable) if _rested(rules.known, h)]
     if not donors:
         return []
-    places = {id(holder): place for place, holder in enumerate(state.ground.holders)}
-    movers = np.array([places[id(donor)] for donor in donors], dtype=np.int64)
-    num_blocks = rules.model.num_blocks
-    sizes = np.array([min(rules.capacities.get(d.peer_id, len(d.span)), num_blocks) for d in donors], dtype=np.int64)
-    changes = deltas(state.ground, movers, sizes, weight=1.0 if rules.scarce else RISK_WEIGHT, soft=not rules.scarce)
-    lowest = np.array([change.min() for change in changes])
-    found: list[_State] = []
-    for row in np.argsort(lowest, kind="stable"):
-        if lowest[row] >= -1e-9 * state.phi or len(found) == width:
-            break
-        donor, best = donors[row], float(lowest[row])
-        start = int(np.flatnonzero(changes[row] <= best + 1e-9 * abs(best))[0])
-        after = _after(rules, state, donor, Span(start, start + int(sizes[row])))
-        if after is not None:
-            found.append(after)
-    return found
+    places = {holder.peer_id: place for place, holder in enumerate(state.ground.holders)}
+    movers = np.array([places[donor.peer_id] for donor in donors], dtype=np.int64)
+    most = rules.model.num_blocks
+    sizes = np.array([min(rules.capacities.get(d.peer_id, len(d.span)), most) for d in donors], dtype=np.int64)
+    weight = 1.0 if rules.scarce else RISK_WEIGHT
+    lowest, starts = best_windows(state.ground, movers, sizes, weight=weight, soft=not rules.scarce)
+    rows = [row for row in np.argsort(lowest, kind="stable")[:width] if lowest[row] < -1e-9 * state.phi]
+    return [(donors[row], Span(int(starts[row]), int(starts[row] + sizes[row]))) for row in rows]
 
 
 def _after(rules: _Rules, state: _State, donor: Holder, target: Span) -> _State | None:
-    """None where the move would lower the bottleneck and is not for redundancy."""
-    if target == donor.span:
+    """None where the move would lower the bottleneck and is not for redundancy, or where one before made it unsafe."""
+    if target == donor.span or not safe_donors(rules.model, state.holders, state.promised, {donor.peer_id}):
         return None
     holders = moved(state.holders, donor.peer_id, target)
     ground = survey(rules.model.num_blocks, holders, rules.known)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from swarm.placement.decisions import Move, Promise
 from swarm.placement.holders import Holder, counts, holes_of, planned, safe_donors
-from swarm.placement.repair import repair
+from swarm.placement.repair import direct_moves
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
@@ -38,21 +38,33 @@ def mend(
     capacities: Mapping[str, int] | None = None,
 ) -> tuple[Move, ...]:
     """The moves for the holes: direct ones, and the first step of a chain where holes are left that no safe donor can fill."""
-    open_promises = list(promises)
-    moves = repair(model, open_promises, movable=movable, capacities=capacities)
-    kept = open_promises + [Promise(move.peer_id, move.target) for move in moves]
-    step = _first_step(model, kept, movable, capacities or {})
+    kept = list(promises)
+    promised = frozenset(promise.peer_id for promise in kept)
+    return moves_for_holes(model, planned(model, kept), promised, movable, capacities or {})
+
+
+def moves_for_holes(
+    model: Model,
+    holders: list[Holder],
+    promised: Collection[str],
+    movable: Collection[str] | None,
+    capacities: Mapping[str, int],
+) -> tuple[Move, ...]:
+    moves, after = direct_moves(model, holders, promised, movable, capacities)
+    step = _first_step(model, after, {*promised, *(move.peer_id for move in moves)}, movable, capacities)
     return moves if step is None else (*moves, step)
 
 
 def _first_step(
-    model: Model, promises: list[Promise], movable: Collection[str] | None, capacities: Mapping[str, int]
+    model: Model,
+    holders: list[Holder],
+    promised: Collection[str],
+    movable: Collection[str] | None,
+    capacities: Mapping[str, int],
 ) -> Move | None:
-    holders = planned(model, promises)
     holes = holes_of(model, holders)
     if not holes:
         return None
-    promised = {promise.peer_id for promise in promises}
     search = _Search(model, holders, promised, movable, capacities)
     for length in range(1, LONGEST + 1):
         for hole in runs(holes):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
+from typing import NamedTuple
 
 from swarm.placement.decisions import Promise
 from swarm.snapshot import Model, PeerState
@@ -14,9 +15,8 @@ SERVING = (PeerState.ONLINE, PeerState.JOINING)
 """A joining server counts as a public reservation, as in Petals; otherwise a slow load draws a herd."""
 
 
-@dataclass(frozen=True, slots=True)
-class Holder:
-    """`throughput` in tokens per second, None where not known."""
+class Holder(NamedTuple):
+    """`throughput` in tokens per second, None where not known. A tuple, since plans make thousands of them."""
 
     peer_id: str
     span: Span
@@ -39,7 +39,7 @@ def planned(model: Model, promises: Iterable[Promise], rates: Mapping[str, float
         for peer_id, promised in moving.items()
         if (span := inside(promised, model)) is not None
     ]
-    return sorted(holders, key=lambda holder: (holder.span.start, holder.span.end, holder.peer_id))
+    return sorted(holders, key=_order)
 
 
 def inside(span: Span, model: Model) -> Span | None:
@@ -119,5 +119,10 @@ def without(model: Model, peer_id: str) -> Model:
 
 def moved(holders: Iterable[Holder], peer_id: str, target: Span) -> list[Holder]:
     """The holders once `peer_id` is on its way to `target`."""
-    after = [replace(h, span=target, online=False) if h.peer_id == peer_id else h for h in holders]
-    return sorted(after, key=lambda holder: (holder.span.start, holder.span.end, holder.peer_id))
+    after = [h for h in holders if h.peer_id != peer_id]
+    after += [h._replace(span=target, online=False) for h in holders if h.peer_id == peer_id]
+    return sorted(after, key=_order)
+
+
+def _order(holder: Holder) -> tuple[int, int, str]:
+    return holder.span.start, holder.span.end, holder.peer_id

@@ -36,11 +36,14 @@ LIFE_SCALE_S = 8 * 3600.0
 UNKNOWN_AGE_S = 3600.0
 
 
-def departure(age_s: float | None) -> float:
-    """The probability that a server of this age is gone within the hour."""
-    age = UNKNOWN_AGE_S if age_s is None else max(0.0, age_s)
-    survived, ahead = (age / LIFE_SCALE_S) ** LIFE_SHAPE, ((age + HORIZON_S) / LIFE_SCALE_S) ** LIFE_SHAPE
-    return 1.0 - math.exp(survived - ahead)
+def departure(ages_s: Floats) -> Floats:
+    """The probability that servers of these ages are gone within the hour."""
+    ages = np.maximum(ages_s, 0.0)
+    odds: Floats = 1.0 - np.exp((ages / LIFE_SCALE_S) ** LIFE_SHAPE - ((ages + HORIZON_S) / LIFE_SCALE_S) ** LIFE_SHAPE)
+    return odds
+
+
+NEWCOMER = float(departure(np.zeros(1))[0])
 
 
 def softness(throughput: Floats, ideal: float) -> Floats:
@@ -102,7 +105,8 @@ def survey(num_blocks: int, holders: Sequence[Holder], known: Circumstances | No
     ends = np.array([holder.span.end for holder in holders], dtype=np.int64)
     rates = np.array([usual if h.throughput is None else h.throughput for h in holders], dtype=np.float64)
     operators, groups = _operators(holders, facts.operators)
-    odds = np.array([departure(facts.ages_s.get(holder.peer_id)) for holder in holders], dtype=np.float64)
+    ages = facts.ages_s
+    odds = departure(np.array([ages.get(holder.peer_id, UNKNOWN_AGE_S) for holder in holders], dtype=np.float64))
     for group in range(groups):
         # Servers that go down together have one probability, that of the likeliest.
         odds[operators == group] = odds[operators == group].max()
@@ -122,8 +126,12 @@ def survey(num_blocks: int, holders: Sequence[Holder], known: Circumstances | No
     return Ground(tuple(holders), starts, ends, rates, odds, operators, shared, throughput, alone, held, ideal)
 
 
-def deltas(ground: Ground, movers: Counts, sizes: Counts, *, weight: float = RISK_WEIGHT, soft: bool = True) -> list[Floats]:
-    """For each mover and each start of a window of its size: the change of Φ if it left its span for that window."""
+def best_windows(
+    ground: Ground, movers: Counts, sizes: Counts, *, weight: float = RISK_WEIGHT, soft: bool = True
+) -> tuple[Floats, Counts]:
+    """For each mover the window of its size for which it should leave its span: the change of Φ, and where the window starts.
+
+    Of windows that differ in the last digits only, the first."""
     where = np.arange(ground.num_blocks)
     own = (where >= ground.starts[movers, None]) & (where < ground.ends[movers, None])
     known = ground.held > 0
@@ -137,12 +145,13 @@ def deltas(ground: Ground, movers: Counts, sizes: Counts, *, weight: float = RIS
         coming = coming + (softness(left_alone + rates, ground.ideal) - left)
     loss = (leaving * known).sum(axis=1)
     gains = coming * known
-    found: list[Floats] = [np.empty(0)] * len(movers)
+    lowest, starts = np.empty(len(movers)), np.empty(len(movers), dtype=np.int64)
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
-        for row, window in zip(rows, _sliding(gains[rows], int(size)), strict=True):
-            found[row] = window + loss[row]
-    return found
+        changes = _sliding(gains[rows], int(size)) + loss[rows, None]
+        lowest[rows] = least = changes.min(axis=1)
+        starts[rows] = (changes <= (least + 1e-9 * np.abs(least))[:, None]).argmax(axis=1)
+    return lowest, starts
 
 
 def arrival(ground: Ground, size: int, rate: float, odds: float) -> Floats:
@@ -150,7 +159,8 @@ def arrival(ground: Ground, size: int, rate: float, odds: float) -> Floats:
     known = ground.held > 0
     now = softness(ground.throughput, ground.ideal)
     change = softness(ground.throughput + rate, ground.ideal) - now + RISK_WEIGHT * ground.alone * (odds - 1.0)
-    return _sliding((change * known)[None, :], size)[0]
+    changes: Floats = _sliding((change * known)[None, :], size)[0]
+    return changes
 
 
 def _risks(ground: Ground, movers: Counts, own: Flags) -> tuple[Floats, Floats]:

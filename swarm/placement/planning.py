@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from swarm.placement.arrivals import Pace, choose_span
 from swarm.placement.balance import COOL_DOWN_S, SCARCE, capacity_of, rebalance
-from swarm.placement.chains import mend
+from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
-from swarm.placement.holders import counts, find_holes, moved, planned, safe_donors, without
+from swarm.placement.holders import counts, find_holes, holes_of, moved, planned, safe_donors, without
 from swarm.placement.objective import survey, worth
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
@@ -26,10 +26,11 @@ def plan(
 ) -> tuple[Move, ...]:
     """The moves to ask for now. Without `known` only holes are repaired; while there are holes, nothing else is done."""
     kept = list(promises)
-    moves = mend(model, kept, movable=movable, capacities=capacities)
-    if moves or known is None or find_holes(model, kept):
+    holders = planned(model, kept, known.rates if known else None)
+    promised = frozenset(promise.peer_id for promise in kept)
+    moves = moves_for_holes(model, holders, promised, movable, capacities or {})
+    if moves or known is None or holes_of(model, holders):
         return moves
-    holders = planned(model, kept, known.rates)
     return rebalance(model, holders, kept, known, movable=movable, capacities=capacities)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from swarm.placement.decisions import Move, Promise
-from swarm.placement.holders import Holder, counts, holes_of, planned, safe_donors, stand_in, strengths
+from swarm.placement.holders import Holder, counts, holes_of, moved, planned, safe_donors, stand_in, strengths
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
 
@@ -31,23 +31,42 @@ def repair(
     a server that did not tell is taken to hold as many blocks as it serves.
     """
     kept = list(promises)
+    promised = {promise.peer_id for promise in kept}
+    return direct_moves(model, planned(model, kept), promised, movable, capacities or {})[0]
+
+
+def direct_moves(
+    model: Model,
+    holders: list[Holder],
+    promised: Collection[str],
+    movable: Collection[str] | None,
+    capacities: Mapping[str, int],
+) -> tuple[tuple[Move, ...], list[Holder]]:
+    """The moves, and the holders once they are made."""
     moves: list[Move] = []
-    while step := _next(_Situation(model, kept, movable, capacities or {})):
+    leaving = set(promised)
+    while step := _next(_Situation(model, holders, leaving, movable, capacities)):
         moves += step
-        kept += [Promise(move.peer_id, move.target) for move in step]
-    return tuple(moves)
+        for move in step:
+            holders = moved(holders, move.peer_id, move.target)
+            leaving.add(move.peer_id)
+    return tuple(moves), holders
 
 
 class _Situation:
     """The plan at one step of a repair, with what each size of span could fill."""
 
     def __init__(
-        self, model: Model, promises: list[Promise], movable: Collection[str] | None, capacities: Mapping[str, int]
+        self,
+        model: Model,
+        holders: list[Holder],
+        promised: Collection[str],
+        movable: Collection[str] | None,
+        capacities: Mapping[str, int],
     ) -> None:
         self.model = model
-        self.holders = planned(model, promises)
-        self.holes = holes_of(model, self.holders)
-        promised = {promise.peer_id for promise in promises}
+        self.holders = holders
+        self.holes = holes_of(model, holders)
         self.donors = safe_donors(model, self.holders, promised, movable) if self.holes else []
         self.staying = counts(model.num_blocks, self.holders, online_only=True)
         self._capacities = capacities
