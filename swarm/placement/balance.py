@@ -29,7 +29,7 @@ SCARCE = 2.0
 """Below this many times the model, moves for throughput cost coverage: every reload takes away blocks that nobody else has."""
 AMPLE = 0.92
 """A bottleneck of this share of U is as good as a plan gets."""
-RICH_SERVERS, RICH_CAPACITY = 500, 50.0
+RICH_SERVERS, RICH_CAPACITY = 300, 50.0
 """From here on arrivals alone keep the swarm even."""
 LOOK_AHEAD_BELOW = 60
 """In swarms of fewer servers single moves get stuck; there up to three are weighed together."""
