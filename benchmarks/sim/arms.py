@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from benchmarks.sim import petals
@@ -157,7 +158,7 @@ class CoordinatorArm:
             server = servers.get(move.peer_id)
             if server is not None:
                 wait = server.draw.uniform(0, POLL_S)
-                self.world.at(self.world.now + wait, lambda server=server, move=move: self._deliver(server, move))
+                self.world.at(self.world.now + wait, partial(self._deliver, server, move))
 
     def _deliver(self, server: Server, move: Move) -> None:
         if not server.alive:
@@ -166,7 +167,11 @@ class CoordinatorArm:
         stale = still_useful(
             self._model(), move.peer_id, move.target, move.origin, others, reason_code=move.reason_code, known=self._known()
         )
-        if stale is None and server.online and (server.start, server.start + server.size) == (move.origin.start, move.origin.end):
+        if (
+            stale is None
+            and server.online
+            and (server.start, server.start + server.size) == (move.origin.start, move.origin.end)
+        ):
             self.world.move(server, move.target.start, len(move.target))
         else:
             self._promises.pop(move.peer_id, None)

@@ -1,8 +1,8 @@
 """Petals' own rule for choosing blocks, written anew from its description (docs/planner.md): every server for itself.
 
-An arrival takes the window whose throughputs, in ascending order, are the smallest. Now and then a server takes itself out, puts
-itself back in, and lets everybody do so until nobody wants to move; it moves if the bottleneck now is below 0.75 of the one then,
-and if its leaving opens no hole.
+An arrival takes the window whose throughputs, in ascending order, are the smallest. Now and then a server takes itself out,
+puts itself back in, and lets everybody do so until nobody wants to move; it moves if the bottleneck now is below 0.75 of the
+one then, and if its leaving opens no hole.
 """
 
 from __future__ import annotations

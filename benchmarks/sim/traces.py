@@ -1,4 +1,4 @@
-"""Volunteers: which machines come when, how long they stay, what they can do. One trace serves all arms, so that they are paired.
+"""Volunteers: which machines come when, how long they stay, what they can do. One trace serves all arms: they are paired.
 
 Sessions are Weibull with a falling hazard around each host's own scale, which is log-normal; arrivals are Poisson, by day more
 than by night where asked; the swarm starts in its steady state, with ages to match. Hardware: six classes of GPU, 4-bit

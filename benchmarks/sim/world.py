@@ -10,6 +10,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -81,12 +82,12 @@ class World:
         self._potential, self._alive, self._sequence = 0.0, 0, 0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
         self._hole_since: tuple[float, int] | None = None
-        self._total_moves = 0
+        self._total_moves, self._was_down = 0, False
         self.on_arrival: Callable[[Server], None] = lambda server: None
         self.on_online: Callable[[Server], None] = lambda server: None
         self.on_gone: Callable[[Server], None] = lambda server: None
         for host in trace(scene, seed):
-            self.at(host.joins, lambda host=host: self._join(host))
+            self.at(host.joins, partial(self._join, host))
         if scene.kill_every_h:
             self.at(WARM_UP_S, self._kill)
 
@@ -201,8 +202,6 @@ class World:
             self._was_down = least == 0
         self.now = until
 
-    _was_down = False
-
     def _kill(self) -> None:
         """All holders of a least covered block crash; they come back an hour later."""
         self.at(self.now + self.scene.kill_every_h * HOUR, self._kill)
@@ -215,4 +214,4 @@ class World:
             self._go(victim, True)
             back = self.now + BACK_AFTER_S
             if victim.host.leaves > back:
-                self.at(back, lambda host=victim.host: self._join(host))
+                self.at(back, partial(self._join, victim.host))

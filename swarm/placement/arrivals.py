@@ -1,5 +1,5 @@
 """Where an arriving server helps most. Blocks without any server come before everything, the more the better; among equals
-the window that lowers Φ most, and among those the first.
+the window that lowers Φ most (in a rich swarm, where nobody is moved, that of the weakest blocks), and among those the first.
 """
 
 from __future__ import annotations
@@ -80,16 +80,19 @@ def _best(ground: Ground, size: int, rate: float, on_disk: Iterable[Span]) -> _W
     filled = bare[size:] - bare[:-size]
     eligible = np.flatnonzero(filled == filled.max())
     lowest = float(changes[eligible].min())
-    start = _first(changes, eligible, lowest, 1e-9)
+    if ground.is_rich:
+        start = _around_the_weakest(ground.throughput, eligible, size)
+    else:
+        start = int(next(at for at in eligible if changes[at] <= lowest + 1e-9 * abs(lowest)))
     kept = [span.start for span in on_disk if len(span) >= size and span.start in eligible]
     near = [at for at in kept if changes[at] <= lowest + DISK_TOLERANCE * abs(lowest)]
     start = min(near) if near else start
     return _Window(Span(start, start + size), int(filled[start]), float(changes[start]))
 
 
-def _first(changes: Floats, eligible: Counts, lowest: float, tolerance: float) -> int:
-    """The first of those that are as good as the best: sums of floats differ in their last digits."""
-    return int(next(at for at in eligible if changes[at] <= lowest + tolerance * abs(lowest)))
+def _around_the_weakest(throughput: Floats, eligible: Counts, size: int) -> int:
+    """The window whose throughputs, in ascending order, are the smallest: Petals' rule, which evens out a rich swarm best."""
+    return int(min(eligible, key=lambda start: (sorted(throughput[start : start + size]), start)))
 
 
 def _placement(model: Model, ground: Ground, window: _Window) -> Placement:
@@ -98,7 +101,7 @@ def _placement(model: Model, ground: Ground, window: _Window) -> Placement:
     if holes:
         return Placement(span, ReasonCode.HOLE, without_server(holes))
     phi = ground.phi()
-    gain = worth(phi + window.change) - worth(phi)
+    gain = worth(phi + window.change, ground.num_blocks) - worth(phi, ground.num_blocks)
     fewest = int(ground.held[span.start : span.end].min())
     if fewest <= FEW and fewest == int(ground.held[ground.held > 0].min()):
         return Placement(span, ReasonCode.THINNEST, thin([b for b in span if ground.held[b] == fewest], fewest), gain)

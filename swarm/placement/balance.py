@@ -29,8 +29,6 @@ SCARCE = 2.0
 """Below this many times the model, moves for throughput cost coverage: every reload takes away blocks that nobody else has."""
 AMPLE = 0.92
 """A bottleneck of this share of U is as good as a plan gets."""
-RICH_SERVERS, RICH_CAPACITY = 300, 50.0
-"""From here on arrivals alone keep the swarm even."""
 LOOK_AHEAD_BELOW = 60
 """In swarms of fewer servers single moves get stuck; there up to three are weighed together."""
 LOOK_AHEAD, LOOK_WIDTH = 3, 6
@@ -78,10 +76,13 @@ def rebalance(
         return ()
     ground = survey(model.num_blocks, holders, known)
     scarce = ground.capacity < SCARCE
-    if len(holders) >= RICH_SERVERS and ground.capacity > RICH_CAPACITY:
+    if ground.is_rich:
         return ()
     rules = _Rules(model, known, movable, capacities or {}, scarce)
     state = _State(holders, frozenset(promise.peer_id for promise in promises), ground, _phi(ground, scarce))
+    lonely = int(ground.held.min()) < 2
+    if not scarce and not lonely and ground.bottleneck() >= AMPLE:
+        return ()
     if len(holders) >= LOOK_AHEAD_BELOW:
         return _several(rules, state, room).moves
     while len(state.moves) < room:
@@ -138,7 +139,11 @@ def _pays(rules: _Rules, before: _State, after: _State) -> bool:
 
 def _gain(rules: _Rules, before: _State, after: _State) -> float:
     """In shares of U; under scarcity in blocks that are expected not to be lost."""
-    return before.phi - after.phi if rules.scarce else worth(after.phi) - worth(before.phi)
+    return (
+        before.phi - after.phi
+        if rules.scarce
+        else worth(after.phi, after.ground.num_blocks) - worth(before.phi, before.ground.num_blocks)
+    )
 
 
 def _phi(ground: Ground, scarce: bool) -> float:
@@ -173,7 +178,7 @@ def _after(rules: _Rules, state: _State, donor: Holder, target: Span) -> _State 
     holders = moved(state.holders, donor.peer_id, target)
     ground = survey(rules.model.num_blocks, holders, rules.known)
     phi = _phi(ground, rules.scarce)
-    gain = None if rules.scarce else worth(phi) - worth(state.phi)
+    gain = None if rules.scarce else worth(phi, ground.num_blocks) - worth(state.phi, ground.num_blocks)
     lonely = [block for block in target if block not in donor.span and state.ground.held[block] == 1]
     if lonely and (rules.scarce or ground.alone.sum() < state.ground.alone.sum()):
         move = Move(donor.peer_id, donor.span, target, (), ReasonCode.REDUNDANCY, thin(lonely, 1), gain)

@@ -34,6 +34,8 @@ LIFE_SHAPE = 0.6
 LIFE_SCALE_S = 8 * 3600.0
 """One prior for all hosts; histories of single hosts bought nothing measurable."""
 UNKNOWN_AGE_S = 3600.0
+RICH_SERVERS, RICH_CAPACITY = 300, 50.0
+"""From here on arrivals alone keep the swarm even, better than any moves do."""
 
 
 def departure(ages_s: Floats) -> Floats:
@@ -55,9 +57,9 @@ def softness(throughput: Floats, ideal: float) -> Floats:
     return inverse
 
 
-def worth(phi: float) -> float:
-    """Φ in shares of U, more is better: what a move gains is a difference of these."""
-    return float(phi ** (-1.0 / EXPONENT)) if phi > 0 else math.inf
+def worth(phi: float, blocks: int) -> float:
+    """Φ in shares of U, more is better: that of a swarm whose `blocks` are all alike. A move gains a difference of these."""
+    return float((phi / blocks) ** (-1.0 / EXPONENT)) if phi > 0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,10 @@ class Ground:
     def capacity(self) -> float:
         """Blocks that the servers hold together, in multiples of the model."""
         return float((self.ends - self.starts).sum()) / self.num_blocks
+
+    @property
+    def is_rich(self) -> bool:
+        return len(self.holders) >= RICH_SERVERS and self.capacity > RICH_CAPACITY
 
     def phi(self, weight: float = RISK_WEIGHT, *, soft: bool = True) -> float:
         known = self.held > 0

@@ -9,7 +9,7 @@ from swarm.placement.balance import COOL_DOWN_S, SCARCE, capacity_of, rebalance
 from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
 from swarm.placement.holders import counts, find_holes, holes_of, moved, planned, safe_donors, without
-from swarm.placement.objective import survey, worth
+from swarm.placement.objective import survey
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
@@ -139,4 +139,4 @@ def _gains(model: Model, peer_id: str, target: Span, promises: list[Promise], kn
     scarce = before.capacity < SCARCE
     if scarce:
         return after.phi(1.0, soft=False) < before.phi(1.0, soft=False)
-    return worth(after.phi()) > worth(before.phi())
+    return after.phi() < before.phi()
