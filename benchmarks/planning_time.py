@@ -17,8 +17,9 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from swarm.placement import Circumstances, choose_span, plan
@@ -52,6 +53,11 @@ def holed(model: Model) -> Model:
     return replace(model, servers=tuple(server for server in model.servers if 60 not in server.span))
 
 
+def plan_all(models: Iterable[Model]) -> None:
+    for model in models:
+        plan(model, known=Circumstances())
+
+
 def milliseconds(work: Callable[[], object], runs: int) -> float:
     taken = []
     for _ in range(runs):
@@ -66,14 +72,13 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    known = Circumstances()
     figures: dict[str, float] = {}
     for label, count, models in (("1 x 500", 500, 1), ("1 x 5,000", 5000, 1), ("20 x 250", 250, 20)):
         swarms = [swarm_of(count, seed) for seed in range(models)]
         states = {"as joined": swarms, "2 % gone": [thinned(s, 1) for s in swarms], "a hole": [holed(s) for s in swarms]}
         for state, several in states.items():
-            figures[f"{label}, {state}: plan"] = milliseconds(lambda s=several: [plan(m, known=known) for m in s], options.runs)
-        figures[f"{label}: an arrival"] = milliseconds(lambda s=swarms: choose_span(s[0], 9), options.runs)
+            figures[f"{label}, {state}: plan"] = milliseconds(partial(plan_all, several), options.runs)
+        figures[f"{label}: an arrival"] = milliseconds(partial(choose_span, swarms[0], 9), options.runs)
     for name, figure in figures.items():
         print(f"{name:<32} {figure:8.1f} ms")
     if options.json:

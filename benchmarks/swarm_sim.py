@@ -1,9 +1,9 @@
-"""The planner against Petals' rule on the same simulated churn: bottleneck, availability, moves, repairs, liars, partial compliance.
+"""The planner against Petals' rule on the same simulated churn: bottleneck, availability, moves, repairs, liars, compliance.
 
     python -m benchmarks.swarm_sim [--figures 20x80,liars] [--seeds 6] [--first-seed 1] [--json FILE] [--list]
 
-Everything is paired: each arm lives through the same sessions. Prints means, and differences from the first arm with 95 % intervals
-(Student's t over seeds). `benchmarks/sim/` is the simulator; the planner in it is the product's own.
+Everything is paired: each arm lives through the same sessions. Prints means, and differences from the first arm with 95 %
+intervals (Student's t over seeds). `benchmarks/sim/` is the simulator; the planner in it is the product's own.
 """
 
 from __future__ import annotations

@@ -18,8 +18,10 @@ from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
-MOVE_PRICE = 0.02
-"""Shares of U that a move must gain: it costs minutes of one server, and half of it buys 2 % more for 57 % more moves."""
+MOVE_PRICE = 0.01
+"""Shares of U that a move must gain beyond what its reload loses. Half of it buys a little more for many more moves."""
+RELOAD_SHARE = 0.15
+"""Of the time that a better placement lasts until servers come and go again, the share that the reload takes."""
 RELOADING_SHARE = 0.05
 """Servers that may reload at once, as a share of all."""
 COOL_DOWN_S = 1800.0
@@ -57,6 +59,7 @@ class _State:
     promised: frozenset[str]
     ground: Ground
     phi: float
+    cost: float = 0.0
     moves: tuple[Move, ...] = field(default=())
 
 
@@ -95,9 +98,10 @@ def rebalance(
 
 def _several(rules: _Rules, state: _State, room: int) -> _State:
     """In a large swarm the best moves of one look rarely touch: each is judged again after those before it."""
-    for donor, target in _candidates(rules, state, LOOK_WIDTH):
-        after = _after(rules, state, donor, target)
-        if after is not None and _pays(rules, state, after):
+    for option in sorted(_options(rules, state, LOOK_WIDTH), key=lambda option: -_profit(rules, state, option)):
+        move = option.moves[-1]
+        after = option if not state.moves else _after(rules, state, move.peer_id, move.target)
+        if after is not None and _profit(rules, state, after) >= 0.0:
             state = after
         if len(state.moves) == room:
             break
@@ -112,8 +116,8 @@ def capacity_of(model: Model, holders: Sequence[Holder]) -> float:
 def _step(rules: _Rules, state: _State) -> _State | None:
     """The state after the next move that is worth its price, alone or with those that follow it."""
     options = _options(rules, state, LOOK_WIDTH)
-    best = max(options, key=lambda after: (_gain(rules, state, after), -len(after.moves)), default=None)
-    if best is not None and _pays(rules, state, best):
+    best = max(options, key=lambda after: _profit(rules, state, after), default=None)
+    if best is not None and _profit(rules, state, best) >= 0.0:
         return best
     if rules.scarce:
         return None
@@ -124,26 +128,28 @@ def _step(rules: _Rules, state: _State) -> _State | None:
 def _follow(rules: _Rules, start: _State, first: _State) -> tuple[float, _State] | None:
     """What `first` is worth after its price with up to two more moves behind it; None where that is nothing."""
     state, best = first, 0.0
-    for count in range(2, LOOK_AHEAD + 1):
+    for _ in range(1, LOOK_AHEAD):
         following = _options(rules, state, 1)
         if not following:
             break
         state = following[0]
-        best = max(best, _gain(rules, start, state) - count * MOVE_PRICE)
+        best = max(best, _profit(rules, start, state))
     return (best, first) if best > 0.0 else None
 
 
-def _pays(rules: _Rules, before: _State, after: _State) -> bool:
-    return _gain(rules, before, after) >= (RISK_PRICE if rules.scarce else MOVE_PRICE)
-
-
-def _gain(rules: _Rules, before: _State, after: _State) -> float:
+def _profit(rules: _Rules, before: _State, after: _State) -> float:
     """In shares of U; under scarcity in blocks that are expected not to be lost."""
-    return (
-        before.phi - after.phi
-        if rules.scarce
-        else worth(after.phi, after.ground.num_blocks) - worth(before.phi, before.ground.num_blocks)
-    )
+    blocks = rules.model.num_blocks
+    gain = before.phi - after.phi if rules.scarce else worth(after.phi, blocks) - worth(before.phi, blocks)
+    return gain - (after.cost - before.cost)
+
+
+def _cost(rules: _Rules, state: _State, place: int) -> float:
+    """The price of a move, and what is lost while its server serves neither here nor there."""
+    if rules.scarce:
+        return RISK_PRICE
+    blocks = rules.model.num_blocks
+    return MOVE_PRICE + RELOAD_SHARE * (worth(state.phi, blocks) - worth(state.ground.phi_without(place), blocks))
 
 
 def _phi(ground: Ground, scarce: bool) -> float:
@@ -152,7 +158,7 @@ def _phi(ground: Ground, scarce: bool) -> float:
 
 def _options(rules: _Rules, state: _State, width: int) -> list[_State]:
     """The best moves from here, each by another server, best first. Each lowers Φ."""
-    steps = (_after(rules, state, donor, target) for donor, target in _candidates(rules, state, 2 * width))
+    steps = (_after(rules, state, donor.peer_id, target) for donor, target in _candidates(rules, state, 2 * width))
     return [after for after in steps if after is not None][:width]
 
 
@@ -171,14 +177,16 @@ def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, 
     return [(donors[row], Span(int(starts[row]), int(starts[row] + sizes[row]))) for row in rows]
 
 
-def _after(rules: _Rules, state: _State, donor: Holder, target: Span) -> _State | None:
+def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State | None:
     """None where the move would lower the bottleneck and is not for redundancy, or where one before made it unsafe."""
-    if target == donor.span or not safe_donors(rules.model, state.holders, state.promised, {donor.peer_id}):
+    place = next(place for place, holder in enumerate(state.ground.holders) if holder.peer_id == peer_id)
+    donor = state.ground.holders[place]
+    if target == donor.span or not safe_donors(rules.model, state.holders, state.promised, {peer_id}):
         return None
-    holders = moved(state.holders, donor.peer_id, target)
+    holders = moved(state.holders, peer_id, target)
     ground = survey(rules.model.num_blocks, holders, rules.known)
-    phi = _phi(ground, rules.scarce)
-    gain = None if rules.scarce else worth(phi, ground.num_blocks) - worth(state.phi, ground.num_blocks)
+    phi, blocks = _phi(ground, rules.scarce), ground.num_blocks
+    gain = None if rules.scarce else worth(phi, blocks) - worth(state.phi, blocks)
     lonely = [block for block in target if block not in donor.span and state.ground.held[block] == 1]
     if lonely and (rules.scarce or ground.alone.sum() < state.ground.alone.sum()):
         move = Move(donor.peer_id, donor.span, target, (), ReasonCode.REDUNDANCY, thin(lonely, 1), gain)
@@ -186,7 +194,9 @@ def _after(rules: _Rules, state: _State, donor: Holder, target: Span) -> _State 
         return None
     else:
         move = Move(donor.peer_id, donor.span, target, (), ReasonCode.BALANCE, _weakest(state.ground, target), gain)
-    return _State(holders, state.promised | {donor.peer_id}, ground, phi, (*state.moves, move))
+    return _State(
+        holders, state.promised | {peer_id}, ground, phi, state.cost + _cost(rules, state, place), (*state.moves, move)
+    )
 
 
 def _weakest(ground: Ground, target: Span) -> str:

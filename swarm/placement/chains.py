@@ -1,8 +1,8 @@
-"""Holes that no server may leave for at once: a chain in which one server relieves another, which then can go.
+"""Holes that no server free to leave is large enough for: a chain in which a small one relieves a larger one, which then goes.
 
 Only the first step of a chain is ever advised, the one that is safe now. The rest needs no memory: once that server is
 online where it went, the next one is a safe donor. While it loads, the same search finds the shorter rest of the chain, sees
-that it waits for somebody, and advises nothing.
+that it waits for somebody, and advises nothing for these holes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from swarm.placement.decisions import Move, Promise
-from swarm.placement.holders import Holder, counts, holes_of, planned, safe_donors
+from swarm.placement.holders import Holder, counts, holes_of, moved, planned, safe_donors
 from swarm.placement.repair import direct_moves
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
@@ -37,7 +37,7 @@ def mend(
     movable: Collection[str] | None = None,
     capacities: Mapping[str, int] | None = None,
 ) -> tuple[Move, ...]:
-    """The moves for the holes: direct ones, and the first step of a chain where holes are left that no safe donor can fill."""
+    """The moves for the holes: direct ones, and the first step of a chain where that closes more than direct moves could."""
     kept = list(promises)
     promised = frozenset(promise.peer_id for promise in kept)
     return moves_for_holes(model, planned(model, kept), promised, movable, capacities or {})
@@ -51,33 +51,25 @@ def moves_for_holes(
     capacities: Mapping[str, int],
 ) -> tuple[Move, ...]:
     moves, after = direct_moves(model, holders, promised, movable, capacities)
-    step = _first_step(model, after, {*promised, *(move.peer_id for move in moves)}, movable, capacities)
-    return moves if step is None else (*moves, step)
-
-
-def _first_step(
-    model: Model,
-    holders: list[Holder],
-    promised: Collection[str],
-    movable: Collection[str] | None,
-    capacities: Mapping[str, int],
-) -> Move | None:
-    holes = holes_of(model, holders)
-    if not holes:
-        return None
+    left = holes_of(model, after)
+    if not left:
+        return moves
     search = _Search(model, holders, promised, movable, capacities)
-    for length in range(1, LONGEST + 1):
-        for hole in runs(holes):
-            chain = search.find(hole, length, whole=False)
-            if chain is not None:
-                return _as_move(chain, holes) if chain[-1].holder.peer_id in search.safe else None
-    return None
+    chain = search.best(at_least=sum(len(move.filled) for move in moves) + 1)
+    if not chain:
+        return moves
+    first = chain[-1].holder.peer_id
+    step = (_as_move(chain, search.holes),) if first in search.safe else ()
+    for link in chain:
+        holders = moved(holders, link.holder.peer_id, link.target)
+    taken = {*promised, *(link.holder.peer_id for link in chain)}
+    return (*step, *direct_moves(model, holders, taken, movable, capacities)[0])
 
 
 def _as_move(chain: tuple[_Link, ...], holes: Collection[int]) -> Move:
     link = chain[-1]
     filled = [block for block in chain[0].target if block in holes]
-    why = f"{without_server(filled)}; once this server is on {link.target.in_words()}, another one can leave for them"
+    why = f"{without_server(filled)}; once this server is on {link.target.in_words()}, a larger one can leave for them"
     return Move(link.holder.peer_id, link.holder.span, link.target, (), ReasonCode.CHAIN, why)
 
 
@@ -93,6 +85,7 @@ class _Search:
         capacities: Mapping[str, int],
     ) -> None:
         self.safe = {donor.peer_id for donor in safe_donors(model, holders, promised, movable)}
+        self.holes = holes_of(model, holders)
         self._num_blocks = model.num_blocks
         self._held = counts(model.num_blocks, holders)
         self._capacities = capacities
@@ -102,52 +95,52 @@ class _Search:
             if holder.online and holder.peer_id not in promised and (movable is None or holder.peer_id in movable)
         ]
 
-    def find(self, goal: Span, length: int, *, whole: bool, used: tuple[_Link, ...] = ()) -> tuple[_Link, ...] | None:
-        """A chain of exactly `length` links whose first covers the goal, or at least a block of it unless it must be `whole`.
+    def best(self, at_least: int) -> tuple[_Link, ...]:
+        """The shortest chain that closes a whole run of holes, or all of them, and at least so many blocks; or none."""
+        every = Span(min(self.holes), max(self.holes) + 1)
+        goals = sorted({every, *runs(self.holes)}, key=lambda goal: (-len(goal), goal))
+        for length in range(1, LONGEST + 1):
+            for goal in goals:
+                if sum(block in self.holes for block in goal) >= at_least and (chain := self._find(goal, length)):
+                    return chain
+        return ()
 
-        Chains that could start now come after those that wait for somebody: what waits is a chain already under way."""
-        options = sorted(
-            (
-                (len(bare), holder.peer_id, target.start, bare, _Link(holder, target))
-                for holder in self._free
-                if all(holder is not link.holder for link in used)
-                for target, bare in self._targets(holder, goal, whole, used)
-            ),
-            key=lambda option: option[:3],
-        )
+    def _find(self, goal: Span, length: int, used: tuple[_Link, ...] = ()) -> tuple[_Link, ...]:
+        """A chain of exactly `length` links whose first covers the goal; empty where there is none.
+
+        One that waits for somebody comes before one that could start now: it is a chain already under way."""
+        links = [_Link(h, self._target(h, goal, used)) for h in self._free if self._fits(h, goal, used)]
+        bare = {link.holder.peer_id: self._bare(link, used) for link in links}
+        links.sort(key=lambda link: (len(bare[link.holder.peer_id]), link.holder.peer_id))
         if length == 1:
-            ready = [link for cost, *_, link in options if cost == 0]
+            ready = [link for link in links if not bare[link.holder.peer_id]]
             waiting = [link for link in ready if link.holder.peer_id not in self.safe]
-            return tuple((waiting or ready)[:1]) or None
-        for _, _, _, bare, link in options[:BREADTH]:
-            if not bare:
-                continue
-            rest = self.find(Span(min(bare), max(bare) + 1), length - 1, whole=True, used=(*used, link))
-            if rest is not None:
+            return tuple((waiting or ready)[:1])
+        for link in links[:BREADTH]:
+            left = bare[link.holder.peer_id]
+            rest = self._find(Span(min(left), max(left) + 1), length - 1, (*used, link)) if left else ()
+            if rest:
                 return (link, *rest)
-        return None
+        return ()
 
-    def _targets(
-        self, holder: Holder, goal: Span, whole: bool, used: tuple[_Link, ...]
-    ) -> Iterable[tuple[Span, tuple[int, ...]]]:
-        """The window that reaches the goal and leaves the fewest blocks bare."""
-        size = min(self._capacities.get(holder.peer_id, len(holder.span)), self._num_blocks)
-        if whole and size < len(goal):
-            return
-        low, high = (goal.end - size, goal.start) if whole else (goal.start - size + 1, goal.end - 1)
-        if not whole and size >= len(goal):
-            low, high = goal.end - size, goal.start
-        starts = range(max(0, low), min(self._num_blocks - size, high) + 1)
-        windows = [Span(start, start + size) for start in starts]
-        if windows:
-            target = min(windows, key=lambda window: (len(self._bare(holder, window, used)), window.start))
-            yield target, self._bare(holder, target, used)
+    def _fits(self, holder: Holder, goal: Span, used: tuple[_Link, ...]) -> bool:
+        return self._size(holder) >= len(goal) and all(holder is not link.holder for link in used)
 
-    def _bare(self, holder: Holder, target: Span, used: tuple[_Link, ...]) -> tuple[int, ...]:
-        """Blocks that nobody would hold once the holder and those before it had moved."""
+    def _size(self, holder: Holder) -> int:
+        return min(self._capacities.get(holder.peer_id, len(holder.span)), self._num_blocks)
+
+    def _target(self, holder: Holder, goal: Span, used: tuple[_Link, ...]) -> Span:
+        """The window over the goal that leaves the fewest blocks bare."""
+        size = self._size(holder)
+        starts = range(max(0, goal.end - size), min(self._num_blocks - size, goal.start) + 1)
+        links = [_Link(holder, Span(start, start + size)) for start in starts]
+        return min(links, key=lambda link: (len(self._bare(link, used)), link.target.start)).target
+
+    def _bare(self, link: _Link, used: tuple[_Link, ...]) -> tuple[int, ...]:
+        """Blocks that nobody would hold once the link's holder and those before it had moved."""
         return tuple(
             block
-            for block in holder.span
-            if block not in target
-            and self._held[block] - 1 + sum((block in link.target) - (block in link.holder.span) for link in used) <= 0
+            for block in link.holder.span
+            if block not in link.target
+            and self._held[block] - 1 + sum((block in one.target) - (block in one.holder.span) for one in used) <= 0
         )
