@@ -7,7 +7,7 @@ that it waits for somebody, and advises nothing for these holes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from swarm.placement.decisions import Move, Promise
@@ -55,15 +55,16 @@ def moves_for_holes(
     if not left:
         return moves
     search = _Search(model, holders, promised, movable, capacities)
-    chain = search.best(at_least=sum(len(move.filled) for move in moves) + 1)
-    if not chain:
-        return moves
-    first = chain[-1].holder.peer_id
-    step = (_as_move(chain, search.holes),) if first in search.safe else ()
-    for link in chain:
-        holders = moved(holders, link.holder.peer_id, link.target)
-    taken = {*promised, *(link.holder.peer_id for link in chain)}
-    return (*step, *direct_moves(model, holders, taken, movable, capacities)[0])
+    for chain in search.chains():
+        reached = holders
+        for link in chain:
+            reached = moved(reached, link.holder.peer_id, link.target)
+        taken = {*promised, *(link.holder.peer_id for link in chain)}
+        beside, rest = direct_moves(model, reached, taken, movable, capacities)
+        if len(holes_of(model, rest)) < len(left):
+            step = (_as_move(chain, search.holes),) if chain[-1].holder.peer_id in search.safe else ()
+            return (*step, *beside)
+    return moves
 
 
 def _as_move(chain: tuple[_Link, ...], holes: Collection[int]) -> Move:
@@ -95,21 +96,20 @@ class _Search:
             if holder.online and holder.peer_id not in promised and (movable is None or holder.peer_id in movable)
         ]
 
-    def best(self, at_least: int) -> tuple[_Link, ...]:
-        """The shortest chain that closes a whole run of holes, or all of them, and at least so many blocks; or none."""
+    def chains(self) -> Iterator[tuple[_Link, ...]]:
+        """The shortest first; for each length one for all holes at once, and one for each run of them, the longest first."""
         every = Span(min(self.holes), max(self.holes) + 1)
         goals = sorted({every, *runs(self.holes)}, key=lambda goal: (-len(goal), goal))
         for length in range(1, LONGEST + 1):
             for goal in goals:
-                if sum(block in self.holes for block in goal) >= at_least and (chain := self._find(goal, length)):
-                    return chain
-        return ()
+                if chain := self._find(goal, length):
+                    yield chain
 
     def _find(self, goal: Span, length: int, used: tuple[_Link, ...] = ()) -> tuple[_Link, ...]:
         """A chain of exactly `length` links whose first covers the goal; empty where there is none.
 
         One that waits for somebody comes before one that could start now: it is a chain already under way."""
-        links = [_Link(h, self._target(h, goal, used)) for h in self._free if self._fits(h, goal, used)]
+        links = [_Link(h, self._target(h, goal)) for h in self._free if self._fits(h, goal, used)]
         bare = {link.holder.peer_id: self._bare(link, used) for link in links}
         links.sort(key=lambda link: (len(bare[link.holder.peer_id]), link.holder.peer_id))
         if length == 1:
@@ -129,18 +129,16 @@ class _Search:
     def _size(self, holder: Holder) -> int:
         return min(self._capacities.get(holder.peer_id, len(holder.span)), self._num_blocks)
 
-    def _target(self, holder: Holder, goal: Span, used: tuple[_Link, ...]) -> Span:
-        """The window over the goal that leaves the fewest blocks bare."""
+    def _target(self, holder: Holder, goal: Span) -> Span:
+        """The window over the goal whose blocks have the fewest holders."""
         size = self._size(holder)
         starts = range(max(0, goal.end - size), min(self._num_blocks - size, goal.start) + 1)
-        links = [_Link(holder, Span(start, start + size)) for start in starts]
-        return min(links, key=lambda link: (len(self._bare(link, used)), link.target.start)).target
+        return min((Span(at, at + size) for at in starts), key=lambda span: (sum(self._held[b] for b in span), span.start))
 
     def _bare(self, link: _Link, used: tuple[_Link, ...]) -> tuple[int, ...]:
-        """Blocks that nobody would hold once the link's holder and those before it had moved."""
+        """Blocks of the link's holder that nobody else would hold; to hold them again after the move is not enough."""
         return tuple(
             block
             for block in link.holder.span
-            if block not in link.target
-            and self._held[block] - 1 + sum((block in one.target) - (block in one.holder.span) for one in used) <= 0
+            if self._held[block] - 1 + sum((block in one.target) - (block in one.holder.span) for one in used) <= 0
         )
