@@ -57,14 +57,16 @@ def _liars(scene: Scene) -> Figure:
     return Figure("5 % of servers report ten times their throughput", runs)
 
 
-LARGE = Scene(100, 126, days=1)
+LARGE = Scene(100, 126, days=0.75)
 FIGURES = {
-    "20x80": against_petals("20 servers, 80 blocks: plenty", Scene(20, 80, days=3)),
-    "20x126": against_petals("20 servers, 126 blocks: scarce", Scene(20, 126, days=3)),
+    "20x80": against_petals("20 servers, 80 blocks: plenty", Scene(20, 80, days=2)),
+    "20x126": against_petals("20 servers, 126 blocks: scarce", Scene(20, 126, days=2)),
     "100x126": against_petals("100 servers, 126 blocks", LARGE),
-    "500x80": against_petals("500 servers, 80 blocks: rich", Scene(500, 80, days=0.5)),
-    "kills": against_petals("all holders of a block crash, 100 servers, 126 blocks", replace(LARGE, kill_every_h=4)),
-    "kills80": against_petals("all holders of a block crash, 100 servers, 80 blocks", Scene(100, 80, days=1, kill_every_h=4)),
+    "500x80": against_petals("500 servers, 80 blocks: rich", Scene(500, 80, days=0.25)),
+    "kills": against_petals("all holders of a block crash, 100 servers, 126 blocks", replace(LARGE, kill_every_h=3)),
+    "kills80": against_petals(
+        "all holders of a block crash, 100 servers, 80 blocks", Scene(100, 80, days=0.75, kill_every_h=3)
+    ),
     "liars": _liars(LARGE),
     "quarter": against_petals("a quarter follows hints, the rest is Petals", replace(LARGE, follows=0.25)),
     "outage": against_petals("the coordinator is down 6 hours of 24", replace(LARGE, outage_h=6)),

@@ -18,10 +18,9 @@ from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
-MOVE_PRICE = 0.01
-"""Shares of U that a move must gain beyond what its reload loses. Half of it buys a little more for many more moves."""
-RELOAD_SHARE = 0.15
-"""Of the time that a better placement lasts until servers come and go again, the share that the reload takes."""
+MOVE_PRICE = 0.005
+"""Shares of U that a move must gain. In simulated churn 0.02 leaves a third of the gain over Petals' rule on the table, and less
+than this makes volunteers reload for nothing they would notice (docs/planner.md)."""
 RELOADING_SHARE = 0.05
 """Servers that may reload at once, as a share of all."""
 COOL_DOWN_S = 1800.0
@@ -59,7 +58,6 @@ class _State:
     promised: frozenset[str]
     ground: Ground
     phi: float
-    cost: float = 0.0
     moves: tuple[Move, ...] = field(default=())
 
 
@@ -141,15 +139,7 @@ def _profit(rules: _Rules, before: _State, after: _State) -> float:
     """In shares of U; under scarcity in blocks that are expected not to be lost."""
     blocks = rules.model.num_blocks
     gain = before.phi - after.phi if rules.scarce else worth(after.phi, blocks) - worth(before.phi, blocks)
-    return gain - (after.cost - before.cost)
-
-
-def _cost(rules: _Rules, state: _State, place: int) -> float:
-    """The price of a move, and what is lost while its server serves neither here nor there."""
-    if rules.scarce:
-        return RISK_PRICE
-    blocks = rules.model.num_blocks
-    return MOVE_PRICE + RELOAD_SHARE * (worth(state.phi, blocks) - worth(state.ground.phi_without(place), blocks))
+    return gain - (len(after.moves) - len(before.moves)) * (RISK_PRICE if rules.scarce else MOVE_PRICE)
 
 
 def _phi(ground: Ground, scarce: bool) -> float:
@@ -179,8 +169,7 @@ def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, 
 
 def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State | None:
     """None where the move would lower the bottleneck and is not for redundancy, or where one before made it unsafe."""
-    place = next(place for place, holder in enumerate(state.ground.holders) if holder.peer_id == peer_id)
-    donor = state.ground.holders[place]
+    donor = next(holder for holder in state.holders if holder.peer_id == peer_id)
     if target == donor.span or not safe_donors(rules.model, state.holders, state.promised, {peer_id}):
         return None
     holders = moved(state.holders, peer_id, target)
@@ -194,9 +183,7 @@ def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State |
         return None
     else:
         move = Move(donor.peer_id, donor.span, target, (), ReasonCode.BALANCE, _weakest(state.ground, target), gain)
-    return _State(
-        holders, state.promised | {peer_id}, ground, phi, state.cost + _cost(rules, state, place), (*state.moves, move)
-    )
+    return _State(holders, state.promised | {peer_id}, ground, phi, (*state.moves, move))
 
 
 def _weakest(ground: Ground, target: Span) -> str:

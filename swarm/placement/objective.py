@@ -97,14 +97,6 @@ class Ground:
         risk = weight * float(self.alone[known].sum())
         return risk + (float(softness(self.throughput[known], self.ideal).sum()) if soft else 0.0)
 
-    def phi_without(self, place: int) -> float:
-        """Φ while the holder at this place serves nothing, its blocks still being held by others."""
-        own = np.arange(self.num_blocks)
-        left = self.throughput - self.rates[place] * ((own >= self.starts[place]) & (own < self.ends[place]))
-        known = self.held > 0
-        soft = softness(np.maximum(left[known], 0.0), self.ideal)
-        return RISK_WEIGHT * float(self.alone[known].sum()) + float(soft.sum())
-
     def bottleneck(self) -> float:
         """The least throughput of a held block, as a share of U."""
         known = self.throughput[self.held > 0]
