@@ -17,8 +17,9 @@ from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
-DISK_TOLERANCE = 0.01
-"""Blocks already on disk save minutes of download: worth a hundredth of what the best window is worth."""
+CLEARLY = 0.01
+"""Shares of U. Blocks on disk are preferred to better ones unless those are worth so much more: they save minutes of download.
+A shorter span must be worth so much more than a longer one, which spares clients a hop."""
 SHORTER = (1.0, 0.75, 0.5)
 """Shares of a server's capacity that are tried where its speed depends on the length of its span."""
 FEW = 2
@@ -43,6 +44,7 @@ class _Window:
     span: Span
     filled: int
     change: float
+    worth: float
 
 
 def choose_span(
@@ -67,8 +69,7 @@ def choose_span(
     best: _Window | None = None
     for length in sizes:
         window = _best(ground, length, pace.rate(length) if pace else usual, on_disk)
-        # A shorter span must be worth clearly more: a longer one also spares clients a hop.
-        if best is None or (window.filled, -window.change * (1 - DISK_TOLERANCE)) > (best.filled, -best.change):
+        if best is None or (window.filled, window.worth - CLEARLY) > (best.filled, best.worth):
             best = window
     assert best is not None
     return _placement(model, ground, best)
@@ -85,9 +86,11 @@ def _best(ground: Ground, size: int, rate: float, on_disk: Iterable[Span]) -> _W
     else:
         start = int(next(at for at in eligible if changes[at] <= lowest + 1e-9 * abs(lowest)))
     kept = [span.start for span in on_disk if len(span) >= size and span.start in eligible]
-    near = [at for at in kept if changes[at] <= lowest + DISK_TOLERANCE * abs(lowest)]
+    phi, blocks = ground.phi(), ground.num_blocks
+    near = [at for at in kept if worth(phi + float(changes[at]), blocks) >= worth(phi + lowest, blocks) - CLEARLY]
     start = min(near) if near else start
-    return _Window(Span(start, start + size), int(filled[start]), float(changes[start]))
+    change = float(changes[start])
+    return _Window(Span(start, start + size), int(filled[start]), change, worth(phi + change, blocks))
 
 
 def _around_the_weakest(throughput: Floats, eligible: Counts, size: int) -> int:
@@ -100,8 +103,7 @@ def _placement(model: Model, ground: Ground, window: _Window) -> Placement:
     holes = [block for block in span if ground.held[block] == 0]
     if holes:
         return Placement(span, ReasonCode.HOLE, without_server(holes))
-    phi = ground.phi()
-    gain = worth(phi + window.change, ground.num_blocks) - worth(phi, ground.num_blocks)
+    gain = window.worth - worth(ground.phi(), ground.num_blocks)
     fewest = int(ground.held[span.start : span.end].min())
     if fewest <= FEW and fewest == int(ground.held[ground.held > 0].min()):
         return Placement(span, ReasonCode.THINNEST, thin([b for b in span if ground.held[b] == fewest], fewest), gain)

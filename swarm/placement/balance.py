@@ -19,8 +19,8 @@ from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
 MOVE_PRICE = 0.005
-"""Shares of U that a move must gain. In simulated churn 0.02 leaves a third of the gain over Petals' rule on the table, and less
-than this makes volunteers reload for nothing they would notice (docs/planner.md)."""
+"""Shares of U that a move must gain. In simulated churn 0.02 leaves a third of the gain over Petals' rule on the table; with
+less than this volunteers reload for nothing that anyone would notice (docs/planner.md)."""
 RELOADING_SHARE = 0.05
 """Servers that may reload at once, as a share of all."""
 COOL_DOWN_S = 1800.0
@@ -35,7 +35,7 @@ LOOK_AHEAD_BELOW = 60
 LOOK_AHEAD, LOOK_WIDTH = 3, 6
 ROUND = 3
 """Moves planned at once. The next round, seconds later, knows who follows; and a plan stays a matter of milliseconds."""
-RISK_PRICE = 0.5
+RISK_PRICE = 0.25
 """Under scarcity: blocks lost within the hour, by expectation, that a move must save. A reload risks about as much."""
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.placement import Circumstances, Move, Promise, advise, plan, still_useful, urgency_of
-from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S
+from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE
 from swarm.placement.holders import planned
-from swarm.placement.objective import survey
+from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import ReasonCode, Urgency
 from swarm.wire.spans import Span
@@ -40,7 +40,8 @@ def test_throughput_goes_where_it_is_least_and_says_so() -> None:
     assert (move.origin, move.target) == (Span(0, 2), Span(2, 4))
     assert (move.reason_code, urgency_of(move.reason_code)) == (ReasonCode.BALANCE, Urgency.BALANCE)
     assert move.reason == "blocks 2–3 have 67% of the throughput that these servers could give every block"
-    assert move.gain is not None and 0.2 < move.gain < 0.4
+    before, then = (survey(4, planned(swarm, ())).phi() for swarm in (LOPSIDED, after(LOPSIDED, move)))
+    assert move.gain == worth(then, 4) - worth(before, 4) > MOVE_PRICE
     assert plan(after(LOPSIDED, move), known=KNOWN) == ()
 
 
@@ -66,14 +67,18 @@ def test_two_servers_of_one_operator_are_one_against_loss() -> None:
 
 
 def test_where_there_is_too_little_only_redundancy_moves_anyone() -> None:
-    fast = replace(SCARCE, servers=(*SCARCE.servers[:2], *(replace(s) for s in SCARCE.servers[2:])))
-    advice = advise(fast, peer_id("a"), 4, serving=Span(0, 4), known=KNOWN)
-    moves = plan(fast, known=KNOWN)
-    assert all(move.reason_code is ReasonCode.REDUNDANCY for move in moves)
-    # Four of five blocks are twice held: to double the last two would leave two others alone.
-    assert moves == ()
+    advice = advise(SCARCE, peer_id("a"), 4, serving=Span(0, 4), known=KNOWN)
+    # Six blocks of eight are held twice: to double the last two would leave others alone.
+    assert plan(SCARCE, known=KNOWN) == ()
     assert advice.reason_code is ReasonCode.SCARCE
     assert "1.8 times the model" in advice.reason
+
+
+def test_where_there_is_too_little_a_third_holder_still_doubles_a_lonely_block() -> None:
+    thrice = model(10, *(server(name, 0, 4) for name in "abc"), server("d", 4, 7), server("e", 7, 10))
+    (move,) = plan(thrice, known=KNOWN)
+    assert (move.reason_code, move.gain) == (ReasonCode.REDUNDANCY, None)
+    assert move.target.start >= 4
 
 
 def test_who_has_just_moved_or_come_is_left_alone() -> None:
@@ -119,11 +124,9 @@ def test_the_one_who_is_to_move_is_told_to_and_the_others_that_it_is_another() -
 
 def test_believed_rates_take_the_place_of_reported_ones() -> None:
     boaster = model(4, server("a", 0, 2), server("b", 0, 2), server("c", 0, 2), server("d", 2, 4, throughput=300.0))
-    assert plan(boaster, known=KNOWN, movable={peer_id(n) for n in "abc"})[0].reason_code is ReasonCode.REDUNDANCY
-    doubled = replace(boaster, servers=(*boaster.servers, server("e", 2, 4, throughput=1.0), server("f", 0, 2)))
-    movable = {peer_id(n) for n in "abcf"}
-    assert plan(doubled, known=KNOWN, movable=movable) == ()
-    assert plan(doubled, known=Circumstances(rates={peer_id("d"): 10.0}), movable=movable)
+    assert plan(boaster, known=KNOWN) == ()
+    (move,) = plan(boaster, known=Circumstances(rates={peer_id("d"): 10.0}))
+    assert (move.target, move.reason_code) == (Span(2, 4), ReasonCode.REDUNDANCY)
 
 
 def test_a_balance_move_is_checked_again_before_anything_is_unloaded() -> None:

@@ -36,7 +36,8 @@ def test_two_moves_are_weighed_together_where_the_best_single_one_bars_the_bette
     assert {*first.filled, *second.filled} == {6, 7, 8, 9}
 
 
-# Blocks 4 and 5 have nobody. `small` could fill one of them; `big` could fill both, but alone holds block 3; `other` asks for no hints.
+# Blocks 4 and 5 have nobody. `small` could fill one of them; `big` could fill both, but alone holds block 3.
+# `other` asks for no hints.
 BOUND = model(6, server("big", 1, 4), server("other", 0, 3), server("small", 0, 1))
 FOLLOWERS = frozenset({peer_id("big"), peer_id("small"), peer_id("free")})
 
