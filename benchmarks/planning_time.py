@@ -17,7 +17,7 @@ import json
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,14 +29,24 @@ from swarm.wire.spans import Span
 
 BLOCKS = 126
 SIZES = (4, 6, 9, 13, 24)
+TINY = (1,)
+"""With spans like these even 5,000 servers are not so many that the planner would leave them to arrivals alone."""
 
 
-def swarm_of(count: int, seed: int, blocks: int = BLOCKS) -> Model:
+CASES = (
+    ("1 x 500", 500, 1, SIZES),
+    ("1 x 5,000", 5000, 1, SIZES),
+    ("1 x 5,000 tiny", 5000, 1, TINY),
+    ("20 x 250", 250, 20, SIZES),
+)
+
+
+def swarm_of(count: int, seed: int, sizes: Sequence[int] = SIZES, blocks: int = BLOCKS) -> Model:
     """Servers of mixed size and speed, spread over the model but not by throughput."""
     draw = random.Random(seed)
     servers = []
     for number in range(count):
-        size = draw.choice(SIZES)
+        size = draw.choice(sizes)
         start = min(blocks - size, int(number * 7.3) % blocks)
         span, rate = Span(start, start + size), draw.lognormvariate(5.0, 1.0)
         record = ServerRecord(ServerState.ONLINE, rate, span)
@@ -73,8 +83,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     figures: dict[str, float] = {}
-    for label, count, models in (("1 x 500", 500, 1), ("1 x 5,000", 5000, 1), ("20 x 250", 250, 20)):
-        swarms = [swarm_of(count, seed) for seed in range(models)]
+    for label, count, models, sizes in CASES:
+        swarms = [swarm_of(count, seed, sizes) for seed in range(models)]
         states = {"as joined": swarms, "2 % gone": [thinned(s, 1) for s in swarms], "a hole": [holed(s) for s in swarms]}
         for state, several in states.items():
             figures[f"{label}, {state}: plan"] = milliseconds(partial(plan_all, several), options.runs)
