@@ -209,9 +209,10 @@ class World:
             return
         block = self.draw.choice(np.flatnonzero(self.held == self.held.min()).tolist())
         victims = [s for s in self.servers if s.alive and s.online and s.start <= block < s.start + s.size]
-        self._hole_since = (self.now, self._total_moves)
         for victim in victims:
             self._go(victim, True)
             back = self.now + BACK_AFTER_S
             if victim.host.leaves > back:
                 self.at(back, partial(self._join, victim.host))
+        # Only now: while they go one by one, the block is still held.
+        self._hole_since = (self.now, self._total_moves)

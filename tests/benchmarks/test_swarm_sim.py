@@ -81,6 +81,7 @@ def test_the_planner_moves_fewer_servers_for_a_hole_than_petals_herd() -> None:
     scene = Scene(60, 126, days=0.2, kill_every_h=2)
     herd, led = (play(scene, 11, arm) for arm in ("petals", "reported"))
     assert led["movers_per_hole"] < herd["movers_per_hole"]
+    assert min(led["repair_s"], herd["repair_s"]) > 60, "nobody can load before that"
     assert led["available"] >= herd["available"]
 
 
