@@ -24,3 +24,17 @@ def models(draw: st.DrawFn, max_blocks: int = 12, max_servers: int = 8) -> Model
     count = draw(st.integers(0, max_servers))
     unread = draw(st.frozensets(st.integers(0, num_blocks - 1), max_size=2))
     return model(num_blocks, *(draw(servers(num_blocks, f"s{i}")) for i in range(count)), unread=unread)
+
+
+@st.composite
+def crowds(draw: st.DrawFn, max_blocks: int = 8, max_servers: int = 12) -> Model:
+    """Swarms with something to spare: all online, every block held, rates known or not."""
+    num_blocks = draw(st.integers(2, max_blocks))
+    everywhere = server("base", 0, num_blocks, throughput=draw(st.floats(1.0, 50.0)))
+    count = draw(st.integers(2, max_servers))
+    found = []
+    for number in range(count):
+        start = draw(st.integers(0, num_blocks - 1))
+        end = draw(st.integers(start + 1, num_blocks))
+        found.append(server(f"s{number}", start, end, throughput=draw(st.none() | st.floats(1.0, 50.0))))
+    return model(num_blocks, everywhere, *found)

@@ -47,11 +47,19 @@ class ReasonCode(StrEnum):
     UNKNOWN_MODEL = "unknown-model"
     BLIND = "blind"
     NO_FREE_SPAN = "no-free-span"
+    WEAKEST = "weakest"
+    CHAIN = "chain"
+    REDUNDANCY = "redundancy"
+    BALANCE = "balance"
+    SCARCE = "scarce"
+    TOO_SOON = "too-soon"
 
 
 class Urgency(StrEnum):
     HOLE = "hole"
     ARRIVAL = "arrival"
+    REDUNDANCY = "redundancy"
+    BALANCE = "balance"
 
 
 class SpanDocument(BaseModel):

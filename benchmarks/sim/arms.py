@@ -1,0 +1,222 @@
+"""Who decides: Petals' servers each for themselves, or the product's planner with promises, for those that follow it.
+
+The planner is `swarm.placement` itself, with `swarm.throughput` where reports are not believed. A promise stands from the
+planner's decision until the server is online; it reaches the server at its next question, up to a minute later, and is checked
+once more before the server leaves its blocks. The leases' database and HTTP are not simulated.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+
+from benchmarks.sim import petals
+from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
+from benchmarks.sim.world import Server, World
+from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
+from swarm.snapshot import Model, PeerState
+from swarm.snapshot import Server as Seen
+from swarm.throughput import Evidence, believed_rates
+from swarm.wire.records import ServerRecord, ServerState
+from swarm.wire.spans import Span
+
+TICK_S, POLL_S, REPLAN_S = 30.0, 60.0, 120.0
+CHECK_S, HESITATION_S = 240.0, 10.0
+FALLBACK_S = 240.0
+"""A coordinator silent for 180 s, and a minute to confirm: then a server repairs holes by itself."""
+NOISE = 0.25
+KEPT_MEASUREMENTS = 5
+BELIEFS = ("reported", "guarded", "measured")
+"""Reports as they are; compared with each other (`swarm.throughput` without evidence); compared with measured rates."""
+
+
+class PetalsArm:
+    """Everybody by Petals' rule. Also what those do in other arms who do not follow hints."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self._draw = world, random.Random(f"petals {seed}")
+        self._seen: tuple[int, list[petals.Seat], list[float]] = (-1, [], [])
+        self._ideal: tuple[int, float] = (-1, 0.0)
+        world.on_arrival = self.arrive
+        world.on_online = self.online
+
+    def arrive(self, server: Server) -> None:
+        if self.world.now == 0.0:
+            self._take_place(server)
+        else:
+            self.world.at(self.world.now + server.draw.uniform(0, HESITATION_S), lambda: self._take_place(server))
+
+    def online(self, server: Server) -> None:
+        life = server.life
+        self.world.at(self.world.now + server.draw.uniform(0, CHECK_S), lambda: self._check(server, life))
+
+    def _take_place(self, server: Server) -> None:
+        if server.alive:
+            size = server.host.blocks
+            self.world.load(server, petals.best_start(self._totals(), size), size, ready=self.world.now == 0.0)
+
+    def _check(self, server: Server, life: int) -> None:
+        if not server.alive or server.life != life or not server.online:
+            return
+        totals, seat = self._totals(), (server.start, server.size, server.reported)
+        hopeless = min(totals) >= petals.QUALITY * sum(totals) / len(totals)
+        if not hopeless and petals.wants_to_move(totals, seat, self._settled):
+            self.world.at(self.world.now + server.draw.uniform(0, HESITATION_S), lambda: self._rechoose(server, life))
+        else:
+            self.world.at(self.world.now + server.draw.uniform(0, CHECK_S), lambda: self._check(server, life))
+
+    def _rechoose(self, server: Server, life: int) -> None:
+        if not server.alive or server.life != life:
+            return
+        end = server.start + server.size
+        totals = [v - server.reported if server.start <= b < end else v for b, v in enumerate(self._totals())]
+        self.world.move(server, petals.best_start([max(v, 0.0) if v > 1e-9 else 0.0 for v in totals], server.size), server.size)
+
+    def _totals(self) -> list[float]:
+        if self._seen[0] != self.world.version:
+            seats = [(s.start, s.size, s.reported) for s in self.world.servers if s.listed]
+            self._seen = (self.world.version, seats, petals.totals(seats, self.world.scene.blocks))
+        return self._seen[2]
+
+    def _settled(self) -> float:
+        self._totals()
+        if self._ideal[0] != self._seen[0]:
+            ideal = petals.settled(self._seen[1], self.world.scene.blocks, self._draw)
+            self._ideal = (self._seen[0], max(ideal, 1e-9))
+        return self._ideal[1]
+
+
+@dataclass
+class CoordinatorArm:
+    """The product's planner for those that follow, Petals' rule for the others."""
+
+    world: World
+    seed: int
+    belief: str = "reported"
+    _promises: dict[str, Promise] = field(default_factory=dict)
+    _measured: dict[str, list[float]] = field(default_factory=dict)
+    _shown: dict[str, tuple[tuple[int, int, bool], Seen]] = field(default_factory=dict)
+    _planned: tuple[int, float] = (-1, -1e9)
+
+    def __post_init__(self) -> None:
+        self._others = PetalsArm(self.world, self.seed)
+        self.world.on_arrival, self.world.on_online, self.world.on_gone = self._arrive, self._online, self._gone
+        self.world.at(0.0, self._tick)
+
+    def _arrive(self, server: Server) -> None:
+        if not server.host.follows:
+            self._others.arrive(server)
+            return
+        known, model = self._known(), self._model()
+        rate = server.reported
+        if self.belief != "reported" and known.rates:
+            rate = min(rate, median(known.rates.values()))
+        span = choose_span(model, server.host.blocks, self._promises.values(), known=known, rate=rate).span
+        self.world.load(server, span.start, len(span), ready=self.world.now == 0.0)
+
+    def _online(self, server: Server) -> None:
+        self._promises.pop(server.host.name, None)
+        if server.host.name not in self._measured:
+            self._measured[server.host.name] = []
+            self.world.at(self.world.now + server.draw.uniform(0, 600), lambda: self._measure(server))
+        if not server.host.follows:
+            self._others.online(server)
+
+    def _gone(self, server: Server) -> None:
+        for kept in (self._promises, self._measured, self._shown):
+            kept.pop(server.host.name, None)
+
+    def _measure(self, server: Server) -> None:
+        figures = self._measured.get(server.host.name)
+        if not server.alive or figures is None:
+            return
+        if server.online:
+            figures.append(server.host.rate * server.draw.lognormvariate(0, NOISE))
+            del figures[:-KEPT_MEASUREMENTS]
+        self.world.at(self.world.now + server.draw.uniform(0.5, 1.5) * HOUR, lambda: self._measure(server))
+
+    def _tick(self) -> None:
+        self.world.at(self.world.now + TICK_S, self._tick)
+        version, when = self._planned
+        if version == self.world.version and self.world.now - when < REPLAN_S:
+            return
+        silent = self._silent_s()
+        if 0.0 < silent < FALLBACK_S:
+            return
+        self._planned = (self.world.version, self.world.now)
+        movable = {s.host.name for s in self.world.servers if s.host.follows}
+        promises = list(self._promises.values())
+        if silent:
+            moves = mend(self._model(), promises, movable=movable)
+        else:
+            moves = plan(self._model(), promises, movable=movable, known=self._known())
+        servers = {s.host.name: s for s in self.world.servers if s.alive}
+        for move in moves:
+            self._promises[move.peer_id] = Promise(move.peer_id, move.target)
+            server = servers.get(move.peer_id)
+            if server is not None:
+                wait = server.draw.uniform(0, POLL_S)
+                self.world.at(self.world.now + wait, partial(self._deliver, server, move))
+
+    def _deliver(self, server: Server, move: Move) -> None:
+        if not server.alive:
+            return
+        others = [promise for name, promise in self._promises.items() if name != move.peer_id]
+        stale = still_useful(
+            self._model(), move.peer_id, move.target, move.origin, others, reason_code=move.reason_code, known=self._known()
+        )
+        if (
+            stale is None
+            and server.online
+            and (server.start, server.start + server.size) == (move.origin.start, move.origin.end)
+        ):
+            self.world.move(server, move.target.start, len(move.target))
+        else:
+            self._promises.pop(move.peer_id, None)
+
+    def _silent_s(self) -> float:
+        """How long the coordinator has been down; 0 while it is up. Each day it goes down at hour 6."""
+        since = (self.world.now - WARM_UP_S) % (24 * HOUR) - 6 * HOUR
+        down = self.world.now > WARM_UP_S and 0 <= since < self.world.scene.outage_h * HOUR
+        return max(since, 1.0) if down else 0.0
+
+    def _model(self) -> Model:
+        servers = tuple(self._show(server) for server in self.world.servers if server.noticed)
+        return Model("m", self.world.scene.blocks, None, servers)
+
+    def _show(self, server: Server) -> Seen:
+        now = (server.start, server.size, server.online or not server.alive)
+        kept = self._shown.get(server.host.name)
+        if kept is None or kept[0] != now:
+            span = Span(server.start, server.start + server.size)
+            state = PeerState.ONLINE if now[2] else PeerState.JOINING
+            record = ServerRecord(ServerState.ONLINE if now[2] else ServerState.JOINING, server.reported, span)
+            kept = self._shown[server.host.name] = (now, Seen(server.host.name, span, state, record, 4e9))
+        return kept[1]
+
+    def _known(self) -> Circumstances:
+        now = self.world.now
+        shown = [server for server in self.world.servers if server.noticed]
+        moved = {s.host.name: now - s.moved_at for s in shown if s.moved_at is not None}
+        ages = {s.host.name: now - s.host.born for s in shown}
+        return Circumstances(ages_s=ages, moved_s_ago=moved, rates=self._rates(ages))
+
+    def _rates(self, ages: dict[str, float]) -> dict[str, float]:
+        if self.belief == "reported":
+            return {}
+        measured = self._measured if self.belief == "measured" else {}
+        evidence = {name: Evidence(tuple(measured.get(name, ())), age) for name, age in ages.items()}
+        beliefs = believed_rates(self._model(), evidence)
+        return {name: belief.believed for name, belief in beliefs.items() if belief.believed is not None}
+
+
+def play(scene: Scene, seed: int, arm: str) -> dict[str, float]:
+    """One run. `arm` is `petals` or one of BELIEFS."""
+    world = World(scene, seed)
+    if arm == "petals":
+        PetalsArm(world, seed)
+    else:
+        CoordinatorArm(world, seed, arm)
+    return world.run().figures()

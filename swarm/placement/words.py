@@ -1,0 +1,27 @@
+"""The planner's sentences. Page, log, lease and test show the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from swarm.wire.spans import in_words, runs
+
+
+def without_server(blocks: Iterable[int]) -> str:
+    spans = runs(blocks)
+    return f"{in_words(spans)} {has(blocks)} no server"
+
+
+def thin(blocks: Iterable[int], count: int) -> str:
+    servers = "only one server" if count == 1 else f"{count} servers, the fewest of all"
+    return f"{in_words(runs(blocks))} {has(blocks)} {servers}"
+
+
+def weak(blocks: Iterable[int], share: float) -> str:
+    """`share` of the throughput that each block would have if the servers were spread perfectly."""
+    return f"{in_words(runs(blocks))} {has(blocks)} {share:.0%} of the throughput that these servers could give every block"
+
+
+def has(blocks: Iterable[int]) -> str:
+    spans = runs(blocks)
+    return "has" if len(spans) == 1 and len(spans[0]) == 1 else "have"

@@ -1,0 +1,133 @@
+"""How much of a reported throughput is believed. Nothing in a record is signed or measured by us, and placement follows it:
+5 % of servers that report ten times their speed would halve the bottleneck.
+
+Knows records, measured rates and how long a server has been seen; not how anyone measures. Both numbers, the reported and the
+believed one, are shown, with the reason why they differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+from swarm.snapshot import Model, PeerState
+from swarm.wire.records import ServerRecord
+
+SLACK = 1.25
+"""Queues and the measurer's own line pull a measured rate down; more than so much above it is not believed."""
+SETTLED_S = 3600.0
+"""Who is not measured counts as a usual server at most for this long."""
+TOP_SHARE = 0.1
+"""Without any measurement, this share of the figures is cut down to the next lower one: twice the liars to expect."""
+RELAY_SHARE = 0.2
+"""What Petals counts of a line when traffic goes through a relay."""
+LINE_TOKENS_PER_S = 80_000.0
+"""Hidden states of 2,048 half-precision numbers over 2.6 Gbit/s: no volunteer's line passes more."""
+_UNDECLARED = 4_000_000.0
+_COMPUTE: Mapping[str, float] = {
+    "float32": 1_000_000.0,
+    "float16": 4_000_000.0,
+    "bfloat16": 4_000_000.0,
+    "int8": 3_000_000.0,
+    "nf4": 2_000_000.0,
+}
+"""Tokens x blocks per second that the fastest card in use reaches with blocks of a small model (1 billion parameters), by the
+declared quantisation or else the declared type. Generous: it stops absurd figures, measurements stop the likely ones."""
+
+
+class Basis(StrEnum):
+    """What a believed rate rests on."""
+
+    REPORTED = "reported"
+    UNKNOWN = "unknown"
+    INCONSISTENT = "its own figures"
+    DEVICE = "device class"
+    MEASURED = "measured"
+    NEWCOMER = "newcomer"
+    CROWD = "other servers"
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Tokens per second; None where not known. `reason` is for people."""
+
+    reported: float | None
+    believed: float | None
+    basis: Basis
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a server beside its record: what probes, canaries or clients measured, and for how long it is seen."""
+
+    measured: Sequence[float] = ()
+    seen_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The other servers of the model: what a usual one gives, and above what a figure stands out."""
+
+    usual: float | None = None
+    high: float | None = None
+
+
+def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None, crowd: Crowd | None = None) -> Belief:
+    """The rate that placement may count on for a server of so many blocks. Never more than what is reported, where that is."""
+    known, others = evidence or Evidence(), crowd or Crowd()
+    reported = record.throughput
+    seen = median(known.measured) if known.measured else None
+    if reported is None:
+        if seen is None:
+            return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
+        return Belief(None, seen, Basis.MEASURED, "not reported; measured")
+    limits = [(declared(record, blocks), Basis.INCONSISTENT, "its own compute and network figures allow no more")]
+    limits.append((device_cap(record, blocks), Basis.DEVICE, "no device of the declared class does more"))
+    if seen is not None:
+        limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
+    elif known.seen_s is not None and known.seen_s < SETTLED_S:
+        limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet: counts as a usual server at most"))
+    else:
+        limits.append((others.high, Basis.CROWD, "not measured, and far above the other servers"))
+    believed, basis, why = reported, Basis.REPORTED, "as reported"
+    for limit, name, words in limits:
+        if limit is not None and limit < believed:
+            believed, basis, why = limit, name, words
+    return Belief(reported, believed, basis, why)
+
+
+def declared(record: ServerRecord, blocks: int) -> float | None:
+    """What the record's own compute and network figures come to, by the formula with which they are announced."""
+    compute = None if record.forward_rps is None else 2.0 * record.forward_rps / (blocks + 1)
+    figures = [figure for figure in (compute, record.network_rps) if figure is not None]
+    # Petals measures a little differently from release to release; a tenth above is no contradiction.
+    return 1.1 * min(figures) if figures else None
+
+
+def device_cap(record: ServerRecord, blocks: int) -> float:
+    """What the fastest device of the declared class could announce for a span of so many blocks."""
+    kind = record.quant_type if record.quant_type in _COMPUTE else record.torch_dtype
+    compute = 2.0 * _COMPUTE.get(kind or "", _UNDECLARED) / (blocks + 1)
+    return min(compute, LINE_TOKENS_PER_S * (RELAY_SHARE if record.using_relay else 1.0))
+
+
+def crowd_of(rates: Iterable[float]) -> Crowd:
+    """`rates` are what can be said of each server before it is compared with others. Of one or two, nothing stands out."""
+    ordered = sorted(rates)
+    if len(ordered) < 3:
+        return Crowd()
+    cut = max(1, round(TOP_SHARE * len(ordered)))
+    return Crowd(median(ordered), ordered[-1 - cut])
+
+
+def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None) -> dict[str, Belief]:
+    """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
+    known = evidence or {}
+    serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
+    measured = [median(known[s.peer_id].measured) for s in serving if s.peer_id in known and known[s.peer_id].measured]
+    alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)
+    crowd = crowd_of(measured if len(measured) >= len(serving) / 2 else (rate for rate in alone if rate is not None))
+    return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

@@ -1,0 +1,105 @@
+"""Holes: the fewest reloads, pairs tried exactly, and chains where those who may leave are too small."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+
+from swarm.placement import Move, Promise, find_holes, mend, plan, repair, still_useful, urgency_of
+from swarm.snapshot import Model, PeerState, Server
+from swarm.wire.hints import ReasonCode, Urgency
+from swarm.wire.spans import Span
+from tests.strategies import models
+from tests.swarms import model, peer_id, server
+
+
+def loading(swarm: Model, move: Move) -> Model:
+    return replace(swarm, servers=tuple(_at(s, move, PeerState.JOINING) for s in swarm.servers))
+
+
+def loaded(swarm: Model, move: Move) -> Model:
+    return replace(swarm, servers=tuple(_at(s, move, PeerState.ONLINE) for s in swarm.servers))
+
+
+def _at(one: Server, move: Move, state: PeerState) -> Server:
+    return replace(one, span=move.target, state=state) if one.peer_id == move.peer_id else one
+
+
+# `wide` is free to leave and fills the most, but with it `x` and `y` become bound, who together would fill everything.
+PAIR = model(10, server("wide", 0, 3), server("x", 0, 2), server("y", 1, 3), server("z", 3, 6))
+
+
+def test_two_moves_are_weighed_together_where_the_best_single_one_bars_the_better_pair() -> None:
+    first, second = repair(PAIR)
+    assert {first.peer_id, second.peer_id} == {peer_id("x"), peer_id("y")}
+    assert {*first.filled, *second.filled} == {6, 7, 8, 9}
+
+
+# Blocks 4 and 5 have nobody. `small` could fill one of them; `big` could fill both, but alone holds block 3.
+# `other` asks for no hints.
+BOUND = model(6, server("big", 1, 4), server("other", 0, 3), server("small", 0, 1))
+FOLLOWERS = frozenset({peer_id("big"), peer_id("small"), peer_id("free")})
+
+
+def test_a_small_server_relieves_a_larger_one_that_then_fills_the_whole_hole() -> None:
+    (step,) = mend(BOUND, movable=FOLLOWERS)
+    assert (step.peer_id, step.target, step.filled) == (peer_id("small"), Span(3, 4), ())
+    assert (step.reason_code, urgency_of(step.reason_code)) == (ReasonCode.CHAIN, Urgency.HOLE)
+    assert step.reason == "blocks 4–5 have no server; once this server is on block 3, a larger one can leave for them"
+
+
+def test_while_the_relief_loads_nobody_else_moves_and_then_the_larger_one_does() -> None:
+    (step,) = mend(BOUND, movable=FOLLOWERS)
+    assert mend(BOUND, [Promise(step.peer_id, step.target)], movable=FOLLOWERS) == ()
+    assert mend(loading(BOUND, step), movable=FOLLOWERS) == ()
+    (rest,) = mend(loaded(BOUND, step), movable=FOLLOWERS)
+    assert (rest.peer_id, rest.reason_code) == (peer_id("big"), ReasonCode.HOLE)
+    assert set(rest.filled) == {4, 5}
+    assert find_holes(loaded(loaded(BOUND, step), rest)) == ()
+
+
+def test_a_chain_is_left_when_its_hole_has_closed_and_kept_while_it_stands() -> None:
+    (step,) = mend(BOUND, movable=FOLLOWERS)
+    assert still_useful(BOUND, step.peer_id, step.target, step.origin, reason_code=step.reason_code) is None
+    whole = replace(BOUND, servers=(*BOUND.servers, server("new", 4, 6)))
+    assert still_useful(whole, step.peer_id, step.target, step.origin, reason_code=step.reason_code)
+
+
+def test_without_the_small_server_as_a_follower_the_hole_stays_and_nobody_moves_in_vain() -> None:
+    assert mend(BOUND, movable={peer_id("big")}) == ()
+
+
+def test_a_hole_elsewhere_is_not_left_waiting_for_a_chain() -> None:
+    swarm = model(9, *BOUND.servers, server("tail", 6, 8), server("free", 6, 7))
+    first, *more = mend(swarm, movable=FOLLOWERS)
+    filled = {block for move in (first, *more) for block in move.filled}
+    assert first.reason_code is ReasonCode.CHAIN
+    assert filled, "a free server fills what it can at once"
+
+
+@given(models())
+def test_no_step_of_a_mend_opens_a_hole_or_moves_a_server_twice(swarm: Model) -> None:
+    moves = mend(swarm)
+    movers = {move.peer_id for move in moves}
+    assert len(movers) == len(moves)
+    left = [s for s in swarm.servers if s.state is PeerState.ONLINE and s.peer_id not in movers]
+    before = {block for s in swarm.servers if s.state is PeerState.ONLINE for block in s.span}
+    assert {block for s in left for block in s.span} == before
+
+
+@given(models())
+def test_following_a_mend_step_by_step_comes_to_rest(swarm: Model) -> None:
+    for _ in range(4 * len(swarm.servers) + 1):
+        moves = mend(swarm)
+        if not moves:
+            return
+        holes = find_holes(swarm)
+        swarm = loaded(swarm, moves[0])
+        assert moves[0].reason_code is ReasonCode.CHAIN or find_holes(swarm) != holes
+    raise AssertionError("still moving")
+
+
+@given(models())
+def test_without_circumstances_a_plan_is_the_mend_of_its_holes(swarm: Model) -> None:
+    assert plan(swarm) == mend(swarm)

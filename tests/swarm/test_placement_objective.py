@@ -1,0 +1,86 @@
+"""The arrays say what the formula says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.placement.decisions import Circumstances
+from swarm.placement.holders import Holder, moved, planned
+from swarm.placement.objective import FLOOR, RISK_WEIGHT, arrival, best_windows, departure, survey, worth
+from swarm.snapshot import Model
+from swarm.wire.spans import Span
+from tests.strategies import crowds
+from tests.swarms import model, peer_id, server
+
+
+def phi(num_blocks: int, holders: list[Holder], ideal: float, rates: dict[str, float], operators: dict[str, str]) -> float:
+    """Φ block by block, as it is written down."""
+    odds = float(departure(np.array([3600.0]))[0])
+    total = 0.0
+    for block in range(num_blocks):
+        here = [holder.peer_id for holder in holders if block in holder.span]
+        if here:
+            independent = {operators.get(peer, peer) for peer in here}
+            total += (sum(rates[peer] for peer in here) / ideal + FLOOR) ** -16 + RISK_WEIGHT * odds ** len(independent)
+    return total
+
+
+@settings(max_examples=60)
+@given(crowds(), st.sets(st.integers(0, 11), max_size=5))
+def test_the_best_window_of_each_server_is_the_one_that_lowers_phi_most(swarm: Model, together: set[int]) -> None:
+    operators = {peer_id(f"s{number}"): "one house" for number in together}
+    holders = planned(swarm, ())
+    ground = survey(swarm.num_blocks, holders, Circumstances(operators=operators))
+    rates = {holder.peer_id: float(rate) for holder, rate in zip(holders, ground.rates, strict=True)}
+    before = phi(swarm.num_blocks, holders, ground.ideal, rates, operators)
+    assert ground.phi() == pytest.approx(before, rel=1e-9)
+    # The server that holds everything stays, so that no block is left bare.
+    movers = np.array([at for at, holder in enumerate(holders) if holder.peer_id != peer_id("base")])
+    sizes = np.array([len(holders[at].span) for at in movers])
+    lowest, starts = best_windows(ground, movers, sizes)
+    for at, change, start in zip(movers, lowest, starts, strict=True):
+        size = len(holders[at].span)
+
+        def after(begin: int, at: int = at, size: int = size) -> float:
+            there = moved(holders, holders[at].peer_id, Span(begin, begin + size))
+            return phi(swarm.num_blocks, there, ground.ideal, rates, operators) - before
+
+        options = [after(begin) for begin in range(swarm.num_blocks - size + 1)]
+        assert change == pytest.approx(min(options), rel=1e-6, abs=1e-9 * before)
+        assert options[start] == pytest.approx(min(options), rel=1e-6, abs=1e-9 * before)
+
+
+@given(crowds(), st.floats(1.0, 50.0))
+def test_an_arrival_changes_phi_by_what_it_adds(swarm: Model, rate: float) -> None:
+    holders = planned(swarm, ())
+    ground = survey(swarm.num_blocks, holders)
+    odds = float(departure(np.array([3600.0]))[0])
+    rates = {holder.peer_id: float(figure) for holder, figure in zip(holders, ground.rates, strict=True)} | {"new": rate}
+    before = phi(swarm.num_blocks, holders, ground.ideal, rates, {})
+    for start, change in enumerate(arrival(ground, 2, rate, odds)):
+        joined = [*holders, Holder("new", Span(start, start + 2), False, rate)]
+        difference = phi(swarm.num_blocks, joined, ground.ideal, rates, {}) - before
+        assert change == pytest.approx(difference, rel=1e-6, abs=1e-9 * before)
+
+
+def test_a_hole_is_not_in_phi_and_does_not_drown_the_other_blocks() -> None:
+    holed = survey(4, planned(model(4, server("a", 0, 3), server("b", 0, 3)), ()))
+    assert holed.phi() < 1e9
+    assert list(holed.held) == [2, 2, 2, 0]
+
+
+def test_who_has_stayed_long_stays() -> None:
+    young, old = departure(np.array([0.0, 24 * 3600.0]))
+    assert 0 < old < young < 1
+    assert math.isclose(young, 1 - math.exp(-((1 / 8) ** 0.6)))
+
+
+def test_an_even_swarm_is_worth_its_bottleneck_however_many_blocks_it_has() -> None:
+    for blocks in (2, 80):
+        ground = survey(blocks, planned(model(blocks, server("a", 0, blocks), server("b", 0, blocks)), ()))
+        assert worth(ground.phi(0.0), blocks) == pytest.approx(1.0 + FLOOR)
