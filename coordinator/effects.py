@@ -75,10 +75,11 @@ def placements(
     rest = without(model, peer_id)
     kept = list(promises)
     found: list[Placement] = []
-    for turn in range(limit):
+    for turn in range(2 * limit):
         placement = choose_span(rest, num_blocks, kept)
-        if placement.span in [other.span for other in found]:
+        if placement.span not in [other.span for other in found]:
+            found.append(placement)
+        if len(found) == limit:
             break
-        found.append(placement)
         kept.append(Promise(f"{NEWCOMER} {turn}", placement.span))
     return found

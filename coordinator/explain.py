@@ -57,6 +57,7 @@ def _candidates(model: Model, asked: str, target: Span, promises: tuple[Promise,
         {
             "peer_id": server.peer_id,
             "span": _pair(server.span),
+            "blocks": server.span.in_words(),
             "objection": "it has a lease already"
             if server.peer_id in promised
             else still_useful(model, server.peer_id, target, server.span, promises),

@@ -25,7 +25,7 @@ RETRY_AFTER_S = 30.0
 RETRY_SOON_S = 5.0
 
 OPEN_LEASES_OF_AN_ADDRESS = 32
-"""A site with more servers than this that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
+"""A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
 
 
 @dataclass(frozen=True, slots=True)

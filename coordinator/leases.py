@@ -50,7 +50,7 @@ def offer(
     filled: Iterable[int],
     origin: Span | None,
     now: datetime,
-    terms: Terms = Terms(),  # noqa: B008  (frozen)
+    terms: Terms = Terms(),
 ) -> Lease | None:
     """The new lease, or None where another process has just promised one of the same blocks, or this peer, away."""
     blocks = sorted(filled)
@@ -100,7 +100,7 @@ def renew(lease: Lease, now: datetime, progress: float | None = None) -> bool:
 
 
 def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> bool:
-    """No penalty: it is the next server's turn. Who declines again and again is asked less often, each time for twice as long."""
+    """No penalty: it is the next server's turn. Who declines again and again is asked half as often each time."""
     if not close(lease, Phase.DECLINED, reason, now):
         return False
     followers = Follower.objects.filter(swarm=lease.swarm, prefix=lease.prefix, peer_id=lease.peer_id)

@@ -38,7 +38,7 @@ PLANS_OF_AN_ADDRESS = Limit("plan", 120)
 """Pages and reads that make the planner work; a person clicks less often."""
 
 
-class TooMany(Exception):  # noqa: N818  (what happened)
+class TooMany(Exception):
     """`retry_after_s` until the window ends."""
 
     def __init__(self, limit: Limit, retry_after_s: int) -> None:

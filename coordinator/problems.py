@@ -40,6 +40,18 @@ def install(api: NinjaAPI) -> None:
     def absent(request: HttpRequest, error: Http404) -> HttpResponse:
         return problem(404, str(error) or "there is nothing here")
 
+    @api.exception_handler(Exception)
+    def broken(request: HttpRequest, error: Exception) -> HttpResponse:
+        # A door: whatever went wrong inside, the caller gets a plain answer and the log the traceback.
+        log.exception("%s %s failed", request.method, request.path)
+        return problem(500, "this is our fault, and it is in our log")
+
+    _install_refusals(api)
+
+
+def _install_refusals(api: NinjaAPI) -> None:
+    """What is not answered because of who asks, how often, or how much at once."""
+
     @api.exception_handler(TooMany)
     def too_many(request: HttpRequest, error: TooMany) -> HttpResponse:
         response = problem(429, str(error))
@@ -70,12 +82,6 @@ def install(api: NinjaAPI) -> None:
     @api.exception_handler(DisallowedHost)
     def other_host(request: HttpRequest, error: DisallowedHost) -> HttpResponse:
         return problem(400, "this site does not answer to that host name")
-
-    @api.exception_handler(Exception)
-    def broken(request: HttpRequest, error: Exception) -> HttpResponse:
-        # A door: whatever went wrong inside, the caller gets a plain answer and the log the traceback.
-        log.exception("%s %s failed", request.method, request.path)
-        return problem(500, "this is our fault, and it is in our log")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Router, Schema
 from ninja.errors import HttpError
 from pydantic import Field
 
@@ -28,6 +28,7 @@ LISTED_AT_MOST = 100
 Precision = Literal["float32", "bfloat16", "float16", "int8", "nf4"]
 Gigabytes = Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)]
 Billions = Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)]
+Tokens = Annotated[int, Field(ge=0, le=10_000_000)]
 Rate = Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
 
 
@@ -115,9 +116,7 @@ class HintsDocument(Schema):
 
 
 @router.get("/needed", response=NeededList, summary="Where a server of so many blocks helps most, worst model first")
-def needed(
-    request: HttpRequest, model: PrefixText | None = None, num_blocks: Annotated[BlockCount, Query()] = needs.USUAL_BLOCKS
-) -> NeededList:
+def needed(request: HttpRequest, model: PrefixText | None = None, num_blocks: BlockCount = needs.USUAL_BLOCKS) -> NeededList:
     limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
     published = _seen()
     promises = {item.prefix: promises_of(settings.SEPAL_SWARM, item.prefix) for item in published.snapshot.models}
@@ -134,7 +133,7 @@ def fits(
     memory_gb: Gigabytes,
     precision: Precision = "bfloat16",
     parameters_b: Billions | None = None,
-    cache_tokens: Annotated[int, Query(ge=0, le=10_000_000)] = fitting.CACHE_TOKENS,
+    cache_tokens: Tokens = fitting.CACHE_TOKENS,
 ) -> FitDocument:
     """`parameters_b`: billions of parameters of the whole model, where its shape is not known here."""
     found = _model(model)

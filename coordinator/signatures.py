@@ -20,11 +20,11 @@ NONCE_LIFE_S = 120
 """Longer than a server's time between two questions, so that the nonce that came with an answer serves for the next."""
 
 
-class Refused(Exception):  # noqa: N818  (what happened)
+class Refused(Exception):
     """There is a signature, and it does not count. The answer brings a new nonce, for a second try."""
 
 
-class CannotCheck(Exception):  # noqa: N818  (what happened)
+class CannotCheck(Exception):
     """Nobody's fault but ours: Redis does not answer."""
 
 

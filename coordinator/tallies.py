@@ -16,9 +16,8 @@ OFFERED = "offered"
 
 
 def tally(swarm: str, prefix: str, outcome: str, now: datetime) -> None:
-    where = {"swarm": swarm, "prefix": prefix, "day": now.date(), "outcome": outcome}
-    Tally.objects.get_or_create(**where)
-    Tally.objects.filter(**where).update(count=F("count") + 1)
+    row, _ = Tally.objects.get_or_create(swarm=swarm, prefix=prefix, day=now.date(), outcome=outcome)
+    Tally.objects.filter(pk=row.pk).update(count=F("count") + 1)
 
 
 def by_day(swarm: str, prefix: str | None, now: datetime, days: int) -> dict[date, dict[str, int]]:
