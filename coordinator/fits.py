@@ -58,7 +58,7 @@ KNOWN = {
     "smollm2135m": Shape(30, 576, 1_536, 9, 3, 64),
 }
 
-_IN_NAME = re.compile(r"(?<![\dx.])(\d+(?:\.\d+)?)b(?![a-z])")
+_IN_NAME = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)b(?![a-z0-9])")
 
 
 @dataclass(frozen=True, slots=True)
