@@ -50,6 +50,9 @@ class Effect:
         return [f"blocks with only one server {was} → {now}"] if was != now else []
 
     def _slowest(self) -> list[str]:
+        # Without a server for some block nothing flows, so there is no slowest block to speak of.
+        if Verdict.BROKEN in (self.before.verdict, self.after.verdict):
+            return []
         was, now = self.before.bottleneck, self.after.bottleneck
         if was is None or now is None or was.throughput == now.throughput:
             return []

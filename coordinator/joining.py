@@ -51,16 +51,21 @@ def checklist(model: Model, peer_id: str) -> tuple[Step, ...]:
     """announced → loading → reachable → serving, as far as the last check saw it."""
     server = next((server for server in model.servers if server.peer_id == peer_id), None)
     reached = _reached(server)
+    unreachable = server is not None and server.state is PeerState.UNREACHABLE
     steps = (
-        ("announced", "within a minute of the start" if server is None else f"it announces {server.span.in_words()}"),
-        ("loading", "minutes, by the size of the blocks and the disk"),
-        ("reachable", _reachable_words(server)),
-        ("serving", "clients may use it now" if reached == 4 else "from then on clients may use it"),
+        ("announced", f"it announces {server.span.in_words()}" if server else "usually within a minute of the start"),
+        ("loading", "it says that its blocks are loaded" if reached > 1 else "minutes, by the size of the blocks and the disk"),
+        ("reachable", "our last check reached it" if reached > 2 else _NOT_REACHED[unreachable]),
+        ("serving", "clients may use it now" if reached > 3 else "from then on clients may use it"),
     )
-    return tuple(
-        Step(*(("done", "✓") if index < reached else ("now", "◐") if index == reached else ("later", "○")), name, words)
-        for index, (name, words) in enumerate(steps)
-    )
+    signs = [("done", "✓")] * reached + [("now", "◐")] + [("later", "○")] * len(steps)
+    return tuple(Step(*sign, *step) for sign, step in zip(signs, steps, strict=False))
+
+
+_NOT_REACHED = {
+    True: "our last check could not connect: is its port open, or forwarded?",
+    False: "checked with each look at the swarm, once it says that it is online",
+}
 
 
 def _reached(server: Server | None) -> int:
@@ -68,9 +73,3 @@ def _reached(server: Server | None) -> int:
     if server is None:
         return 0
     return {PeerState.JOINING: 1, PeerState.UNREACHABLE: 2, PeerState.NOT_CHECKED: 2, PeerState.ONLINE: 4}.get(server.state, 0)
-
-
-def _reachable_words(server: Server | None) -> str:
-    if server is not None and server.state is PeerState.UNREACHABLE:
-        return "our last check could not connect: is its port open, or forwarded?"
-    return "checked every half minute once it says that it is online"

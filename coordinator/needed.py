@@ -47,7 +47,8 @@ def needed(published: Published, prefix: str | None, num_blocks: int, promises: 
     return [most_needed(model, num_blocks, promises.get(model.prefix, ())) for model in models]
 
 
-def most_needed(model: Model, num_blocks: int, promises: Iterable[Promise] = (), limit: int = 3) -> Needed:
+def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (), limit: int = 3) -> Needed:
+    promised = [promise.span for promise in promises]
     cards = [
         Card(
             placement.span,
@@ -57,7 +58,7 @@ def most_needed(model: Model, num_blocks: int, promises: Iterable[Promise] = (),
         )
         for placement in placements(model, num_blocks, promises, limit=limit)
     ]
-    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model))
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, promised))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ def what_if(
         if gone is None:
             raise NoSuchServer(f"no server of {model.prefix} has the peer id {leaves}")
         then = without(then, leaves)
-        said.append(f"without {gone.record.public_name or '…' + leaves[-6:]} on {gone.span.in_words()}")
+        said.append(f"without {gone.record.public_name or 'server'} …{leaves[-6:]} on {gone.span.in_words()}")
     span = None
     if add_blocks is not None:
         placement = choose_span(then, add_blocks, [promise for promise in promises if promise.peer_id != leaves])
@@ -96,7 +97,13 @@ def what_if(
     return WhatIf(span, effect, f"{scenario[:1].upper()}{scenario[1:]}: {effect.words}" if said else "Nothing is changed.")
 
 
-def _summary(model: Model) -> str:
+def _summary(model: Model, promised: list[Span]) -> str:
+    """The planner counts what is promised, the verdict does not: so it is said."""
+    ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
+    return _standing(model) + (ours if promised else "")
+
+
+def _standing(model: Model) -> str:
     covered = coverage(model)
     lowest = covered.min_redundancy
     if lowest is None or lowest < PLENTY:

@@ -83,7 +83,7 @@ def one_hint(request: HttpRequest, hint_id: UUID) -> HttpResponse:
     lease = Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id).first()
     if lease is None:
         raise Http404("there is no such hint")
-    return _page(request, "hint", {"lease": lease, "took": _took(lease.repaired_s)})
+    return _page(request, "hint", {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)})
 
 
 def _chosen(published: Published, prefix: str | None, complaints: list[str]) -> Model | None:
