@@ -65,7 +65,7 @@ def offer(
                 origin_start=origin.start if origin else None,
                 origin_end=origin.end if origin else None,
                 claimed=(blocks[0], blocks[-1] + 1) if blocks else None,
-                urgency=_urgency(blocks, origin),
+                urgency=_urgency(blocks, origin, placement.reason_code),
                 reason_code=placement.reason_code,
                 reason=placement.reason,
                 expected_gain=terms.gain,
@@ -177,10 +177,13 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
     )
 
 
-def _urgency(filled: list[int], origin: Span | None) -> Urgency:
+def _urgency(filled: list[int], origin: Span | None, code: ReasonCode) -> Urgency:
+    """Holes first, whoever fills them. A reason that is an urgency of its own says so by its name."""
     if filled:
         return Urgency.HOLE
-    return Urgency.ARRIVAL if origin is None else Urgency.BALANCE
+    if origin is None:
+        return Urgency.ARRIVAL
+    return next((urgency for urgency in Urgency if urgency.value == code.value), Urgency.BALANCE)
 
 
 def _went_elsewhere(lease: Lease, seen: Span) -> bool:

@@ -44,16 +44,17 @@ class ReasonCode(StrEnum):
     NOTHING_NEEDED = "nothing-needed"
     NO_SAFE_MOVE = "no-safe-move"
     OTHER_SERVER_MOVES = "other-server-moves"
+    ASKED_NOT_TO = "asked-not-to"
     LEASE_OPEN = "lease-open"
     UNKNOWN_MODEL = "unknown-model"
     BLIND = "blind"
     NO_FREE_SPAN = "no-free-span"
-    ASKED_NOT_TO = "asked-not-to"
 
 
 class Urgency(StrEnum):
     HOLE = "hole"
     ARRIVAL = "arrival"
+    REDUNDANCY = "redundancy"
     BALANCE = "balance"
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from hivemind.p2p import P2P, PeerID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockserver.identity import open_identity
+from blockserver.identity import read_signer
 from swarm.errors import BadRecord, LocalError
 from swarm.wire.identity import (
     Proof,
@@ -142,13 +140,15 @@ def test_hivemind_reads_our_rsa_identity_and_we_read_its(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made_by", ["hivemind", "us", "us, for this run only"])
+@pytest.mark.parametrize("made_by", ["hivemind", "us"])
 async def test_p2pd_has_the_peer_id_that_we_sign_for(tmp_path: Path, made_by: str) -> None:
-    path = None if made_by.endswith("only") else tmp_path / "identity"
+    path = tmp_path / "identity"
     if made_by == "hivemind":
         P2P.generate_identity(str(path))
-    with open_identity(path) as (file, signer):
-        p2p = await P2P.create(identity_path=str(file), nat_port_map=False, use_relay=False)
+    else:
+        path.write_bytes(ED25519.to_identity())
+    signer = read_signer(path)
+    p2p = await P2P.create(identity_path=str(path), nat_port_map=False, use_relay=False)
     try:
         peer_id = p2p.peer_id.to_base58()
         assert peer_id == signer.peer_id
@@ -158,25 +158,10 @@ async def test_p2pd_has_the_peer_id_that_we_sign_for(tmp_path: Path, made_by: st
         await p2p.shutdown()
 
 
-def test_a_new_identity_file_is_its_owners_only_and_stays(tmp_path: Path) -> None:
-    path = tmp_path / "identity"
-    with open_identity(path) as (_, first):
-        pass
-    assert stat.S_IMODE(os.stat(path).st_mode) == 0o400
-    with open_identity(path) as (_, again):
-        assert again.peer_id == first.peer_id
-
-
-def test_a_key_for_one_run_leaves_no_file_behind() -> None:
-    with open_identity(None) as (file, signer):
-        assert Signer.from_identity(file.read_bytes()).peer_id == signer.peer_id
-    assert not file.exists()
-
-
 def test_a_file_that_is_no_identity_is_named(tmp_path: Path) -> None:
     path = tmp_path / "identity"
+    with pytest.raises(LocalError, match="cannot be read"):
+        read_signer(path)
     path.write_bytes(b"-----BEGIN PRIVATE KEY-----")
-    with pytest.raises(LocalError, match="identity"), open_identity(path):
-        pass
-    with pytest.raises(LocalError, match="cannot be written"), open_identity(tmp_path / "no" / "folder"):
-        pass
+    with pytest.raises(LocalError, match=r"identity: this is no libp2p identity"):
+        read_signer(path)
