@@ -151,7 +151,7 @@ def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], advice: A
     """The blocks of the advised span that nobody else serves or has promised."""
     assert advice.placement is not None
     holes = {block for hole in find_holes(without(model, peer_id), promises) for block in hole}
-    return [block for block in advice.placement.span if block in holes] if advice.reason_code is ReasonCode.HOLE else []
+    return [block for block in advice.placement.span if block in holes]
 
 
 def _one_at_a_time(swarm: str, prefix: str) -> None:
