@@ -1,63 +1,103 @@
-"""The HTTP API: the monitor's reads and, here, the coordinator's advice to block servers (docs/protocol.md, "Hints")."""
+"""The HTTP API: the monitor's reads, the coordinator's reads for people, and here what block servers post (docs/protocol.md,
+"Hints"). Whoever posts proves to be the peer that it names; docs/threat-model.md says what that holds off.
+"""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import hashlib
+import hmac
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Router
 from ninja.errors import HttpError
 
-from coordinator import hints, leases, problems
-from coordinator.models import Lease, Phase
+from coordinator import hints, leases, limits, problems, signatures
+from coordinator.models import Lease
+from coordinator.reads import router as reads_router
 from monitor import live
 from monitor.api import router as monitor_router
-from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep
+from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, NonceDocument
+from swarm.wire.identity import NONCE_HEADER
+from swarm.wire.text import clean_text
 
 router = Router(tags=["hints"])
 
+NOT_SIGNED = "the question is not signed with the peer's key, so this is advice to look at; only the peer itself gets a lease"
+
+
+@router.post("/hint/nonce", response=NonceDocument, summary="A word to be signed once")
+def nonce(request: HttpRequest) -> NonceDocument:
+    limits.count(limits.REQUESTS_OF_AN_ADDRESS, limits.address_of(request))
+    return NonceDocument(nonce=signatures.new_nonce(), expires_in_s=signatures.NONCE_LIFE_S)
+
 
 @router.post("/hint", response=HintAnswer, summary="Where should this server serve?")
-def hint(request: HttpRequest, body: HintRequest) -> HintAnswer:
-    """The question is also the heartbeat. The answer is to stay or a lease, always with a reason; the server decides."""
-    answer = hints.answer(settings.SEPAL_SWARM, body, datetime.now(UTC))
+def hint(request: HttpRequest, response: HttpResponse, body: HintRequest) -> HintAnswer:
+    """The question is also the heartbeat. The answer is to stay or a lease, always with a reason; the server decides.
+    Without a signature there is the same advice, and no lease."""
+    now = datetime.now(UTC)
+    if not _proved(request, response, body.peer):
+        limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
+        return hints.look(settings.SEPAL_SWARM, body, now, NOT_SIGNED)
+    answer = hints.answer(settings.SEPAL_SWARM, body, now, _digest(limits.address_of(request)))
     if answer.lease is not None:
         live.request_push(settings.SEPAL_SWARM)
     return answer
 
 
 @router.post("/lease/{lease_id}/accept", response=LeaseReply, summary="Before unloading anything: take the lease")
-def accept(request: HttpRequest, lease_id: UUID, body: LeaseStep) -> LeaseReply:
-    reply = hints.accept(settings.SEPAL_SWARM, _lease_of(lease_id, body.peer), datetime.now(UTC))
+def accept(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: LeaseStep) -> LeaseReply:
+    lease = _own_lease(request, response, lease_id, body.peer)
+    reply = hints.accept(settings.SEPAL_SWARM, lease, body, datetime.now(UTC))
     live.request_push(settings.SEPAL_SWARM)
     return reply
 
 
 @router.post("/lease/{lease_id}/progress", response=LeaseReply, summary="Loading: keeps the lease open")
-def progress(request: HttpRequest, lease_id: UUID, body: LeaseStep) -> LeaseReply:
-    lease = _lease_of(lease_id, body.peer)
-    if leases.report_progress(lease, body.progress, datetime.now(UTC)):
+def progress(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: LeaseStep) -> LeaseReply:
+    lease = _own_lease(request, response, lease_id, body.peer)
+    if leases.renew(lease, datetime.now(UTC), body.progress):
         live.request_push(settings.SEPAL_SWARM)
         return LeaseReply(outcome="ok", reason=lease.reason)
     return LeaseReply(outcome="stale", reason="the lease has run out or is closed")
 
 
 @router.post("/lease/{lease_id}/decline", response=LeaseReply, summary="No, with the reason; costs the server nothing")
-def decline(request: HttpRequest, lease_id: UUID, body: LeaseStep) -> LeaseReply:
-    lease = _lease_of(lease_id, body.peer)
-    closed = leases.close(lease, Phase.DECLINED, body.reason or "no reason given", datetime.now(UTC))
+def decline(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: LeaseStep) -> LeaseReply:
+    """`not_again_s` keeps the server from being asked to move for so long; arriving servers are always told where to go."""
+    lease = _own_lease(request, response, lease_id, body.peer)
+    why = clean_text(body.reason, 200) or "no reason given"
+    closed = leases.decline(lease, why, timedelta(seconds=body.not_again_s), datetime.now(UTC))
     live.request_push(settings.SEPAL_SWARM)
     return LeaseReply(outcome="ok" if closed else "stale", reason=lease.reason)
 
 
-def _lease_of(lease_id: UUID, peer_id: str) -> Lease:
+def _proved(request: HttpRequest, response: HttpResponse, peer_id: str) -> bool:
+    """Whether the peer itself is asking; then the answer brings its next nonce."""
+    limits.count(limits.REQUESTS_OF_AN_ADDRESS, limits.address_of(request))
+    if not signatures.signer_of(request, peer_id):
+        return False
+    limits.count(limits.QUESTIONS_OF_A_PEER, peer_id)
+    response[NONCE_HEADER] = signatures.new_nonce()
+    return True
+
+
+def _own_lease(request: HttpRequest, response: HttpResponse, lease_id: UUID, peer_id: str) -> Lease:
     """A lease is found only by the peer that it was given to."""
+    if not _proved(request, response, peer_id):
+        raise signatures.Refused("a lease is its peer's own: sign this request with the peer's key (docs/protocol.md)")
     lease = Lease.objects.filter(pk=lease_id, peer_id=peer_id).first()
     if lease is None:
         raise HttpError(404, "this peer has no lease with this id")
     return lease
+
+
+def _digest(address: str) -> str:
+    """Tells addresses apart without keeping them."""
+    return hmac.new(settings.SECRET_KEY.encode(), address.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 api = NinjaAPI(
@@ -69,3 +109,4 @@ api = NinjaAPI(
 problems.install(api)
 api.add_router("", monitor_router)
 api.add_router("", router)
+api.add_router("", reads_router)

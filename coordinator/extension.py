@@ -1,4 +1,4 @@
-"""Shows leases on the monitor's pages and in its JSON, without the monitor knowing of them."""
+"""Shows leases on the monitor's pages, in its JSON and metrics, without the monitor knowing of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordinator.models import Lease, Phase
+from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, register
 
 SHOWN_FOR = timedelta(minutes=15)
@@ -16,11 +17,13 @@ SYMBOLS = {Phase.OFFERED: "○", Phase.ACCEPTED: "◐", Phase.DONE: "✓"}
 
 
 def register_leases() -> None:
-    register(Extension(key="leases", template="coordinator/leases.html", documents=lease_documents))
+    register(
+        Extension(key="leases", template="coordinator/leases.html", documents=lease_documents, collector=DecisionCollector)
+    )
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
-    recent = Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR)[:SHOWN_AT_MOST]
+    recent = Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs")[:SHOWN_AT_MOST]
     return [
         {
             "id": str(lease.pk),
@@ -36,6 +39,10 @@ def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
             "urgency": lease.urgency,
             "reason_code": lease.reason_code,
             "reason": lease.reason,
+            "plan_version": lease.plan_version,
+            "expected_gain": lease.expected_gain,
+            "cost_s": lease.cost_s,
+            "outcome": lease.outcome,
             "created_at": lease.created_at,
             "closed_at": lease.closed_at,
             "close_reason": lease.close_reason,

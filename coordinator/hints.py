@@ -6,124 +6,154 @@ answered for a model (an advisory lock in Postgres), so that each answer counts 
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from django.db import connection, transaction
 
-from coordinator import leases
+from coordinator import explain, followers, leases, plans
 from coordinator.models import Follower, Lease, Phase
+from coordinator.tallies import STAY, tally
 from monitor.queries import latest_snapshot
 from swarm.placement import Advice, Promise, advise, find_holes, still_useful, without
 from swarm.snapshot import Model
-from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, ReasonCode
+from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
 
 RETRY_AFTER_S = 30.0
 RETRY_SOON_S = 5.0
-FOLLOWER_LIFE = timedelta(seconds=180)
-"""A server that has not asked for this long is not counted on to follow a hint."""
+
+OPEN_LEASES_OF_AN_ADDRESS = 32
+"""A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
 
 
-def answer(swarm: str, request: HintRequest, now: datetime) -> HintAnswer:
-    """What `request.peer` should do. Records the heartbeat; an offer is in Postgres before it is answered."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One model as the monitor sees it now, and the promises that are open on it."""
+
+    swarm: str
+    model: Model
+    at: datetime
+    now: datetime
+
+    def promises(self, but: str) -> tuple[Promise, ...]:
+        """Open leases, and claims newer than the snapshot; without those of the asking peer itself."""
+        promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
+        shown = {server.peer_id: server.span for server in self.model.servers}
+        for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
+            promised.setdefault(claim.peer_id, claim)
+        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id != but)
+
+
+def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
+    """What `request.peer`, which has proved to be it, should do. Records the heartbeat; an offer is in Postgres before it is
+    answered. `asked_from` is a digest of the asker's address."""
     with transaction.atomic():
         _one_at_a_time(swarm, request.model)
-        note_heartbeat(swarm, request, now)
-        published = latest_snapshot(swarm)
-        if published is None:
-            return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
-        if published.stale:
-            return _stay(ReasonCode.BLIND, "the monitor cannot see the swarm at the moment; it advises nothing until it does")
-        model = published.snapshot.model(request.model)
-        if model is None:
-            return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {request.model} in this swarm yet", RETRY_SOON_S)
-        seen_at = datetime.fromtimestamp(published.snapshot.at, UTC)
-        leases.settle(swarm, model, seen_at, now)
+        seen = _look(swarm, request.model, now)
+        if isinstance(seen, HintAnswer):
+            return seen
+        follower = followers.note_heartbeat(swarm, request, now)
+        leases.settle(swarm, seen.model, seen.at, now)
         held = Lease.objects.of_model(swarm, request.model).open().filter(peer_id=request.peer).first()
-        if held is not None:
-            return _standing(held, request, now)
-        return _fresh(swarm, request, model, seen_at, now)
+        given = _standing(held, request, now) if held else _fresh(seen, request, follower, asked_from)
+        if given.lease is None:
+            tally(swarm, request.model, f"{STAY}-{given.reason_code}", now)
+        return given
 
 
-def accept(swarm: str, lease: Lease, now: datetime) -> LeaseReply:
+def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> HintAnswer:
+    """The same advice for someone who has not proved to be that peer: nothing is promised, nothing recorded."""
+    seen = _look(swarm, request.model, now)
+    if isinstance(seen, HintAnswer):
+        return seen.model_copy(update={"no_lease_because": why_no_lease})
+    advice = _advise(seen, request, seen.promises(but=request.peer))
+    if advice.placement is None:
+        return _stay(advice.reason_code, advice.reason).model_copy(update={"no_lease_because": why_no_lease})
+    return _move(advice, why_no_lease)
+
+
+def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseReply:
     """Before the server unloads anything: does the swarm still want this move?"""
     with transaction.atomic():
         _one_at_a_time(swarm, lease.prefix)
-        published = latest_snapshot(swarm)
-        model = None if published is None or published.stale else published.snapshot.model(lease.prefix)
-        if published is None or model is None:
-            leases.close(lease, Phase.STALE, "the monitor went blind", now)
-            return LeaseReply(outcome="stale", reason="the monitor cannot see the swarm at the moment")
-        seen_at = datetime.fromtimestamp(published.snapshot.at, UTC)
-        promises = _promises(swarm, model, seen_at, but=lease.peer_id)
-        objection = still_useful(model, lease.peer_id, lease.span, lease.origin, promises)
+        seen = _look(swarm, lease.prefix, now)
+        if isinstance(seen, HintAnswer):
+            return _stale(lease, seen.reason, now)
+        leases.settle(swarm, seen.model, seen.at, now)
+        lease.refresh_from_db()
+        if lease.closed_at is not None:
+            return LeaseReply(outcome="stale", reason=f"the lease is closed: {lease.close_reason}")
+        if step.plan_version is not None and step.plan_version != lease.plan_version:
+            return LeaseReply(outcome="stale", reason="this accept belongs to an older offer; ask again")
+        if step.current is not None and lease.origin is not None and step.current.to_span() != lease.origin:
+            return _stale(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
+        version = plans.current_version(swarm, seen.model)
+        others = seen.promises(but=lease.peer_id)
+        code = ReasonCode(lease.reason_code)
+        objection = still_useful(seen.model, lease.peer_id, lease.span, lease.origin, others, reason_code=code)
         if objection is not None:
-            leases.close(lease, Phase.STALE, objection, now)
-            return LeaseReply(outcome="stale", reason=objection)
-        if leases.accept(lease, now):
+            return _stale(lease, objection, now)
+        # Also where the plan has moved on: this move is still right, and now belongs to the plan of today.
+        if leases.accept(lease, now, version):
             return LeaseReply(outcome="ok", reason=lease.reason)
         return LeaseReply(outcome="stale", reason="the lease has run out or is closed")
 
 
-def _fresh(swarm: str, request: HintRequest, model: Model, seen_at: datetime, now: datetime) -> HintAnswer:
+def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
+    """What the monitor sees, or why nothing can be advised."""
+    published = latest_snapshot(swarm)
+    if published is None:
+        return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
+    if published.stale:
+        return _stay(ReasonCode.BLIND, "the monitor cannot see the swarm at the moment; it advises nothing until it does")
+    model = published.snapshot.model(prefix)
+    if model is None:
+        return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
+    return Seen(swarm, model, datetime.fromtimestamp(published.snapshot.at, UTC), now)
+
+
+def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
+    promises = seen.promises(but=request.peer)
+    advice = _advise(seen, request, promises)
+    if advice.placement is None:
+        return _stay(advice.reason_code, advice.reason)
     serving = request.current.to_span() if request.current else None
-    promises = _promises(swarm, model, seen_at, but=request.peer)
-    advice = advise(
-        model,
+    if serving is not None and follower.not_before is not None and follower.not_before > seen.now:
+        until = follower.not_before.strftime("%H:%M:%S UTC")
+        return _stay(ReasonCode.ASKED_NOT_TO, f"not asked before {until}: it declined ({follower.not_because})")
+    if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
+        return _move(advice, f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them")
+    filled = _filled(seen.model, request.peer, promises, advice)
+    # The planner says what a move wins where it has figures for it.
+    terms = leases.Terms(getattr(advice.placement, "gain", None), request.est_load_s, asked_from)
+    lease = leases.offer(seen.swarm, request.model, request.peer, advice.placement, filled, serving, seen.now, terms)
+    if lease is None:
+        return _stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
+    lease.plan_version = plans.current_version(seen.swarm, seen.model)
+    lease.inputs = explain.inputs(seen.model, seen.at, request, promises, advice.placement.span)
+    lease.save(update_fields=["plan_version", "inputs"])
+    return _standing(lease, request, seen.now)
+
+
+def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Advice:
+    serving = request.current.to_span() if request.current else None
+    return advise(
+        seen.model,
         request.peer,
         request.num_blocks_max if serving is None else request.num_blocks,
         serving=serving,
         promises=promises,
-        movable=_followers(swarm, request.model, now),
+        movable=followers.movable(seen.swarm, request.model, seen.now),
     )
-    if advice.placement is None:
-        return _stay(advice.reason_code, advice.reason)
-    filled = _filled(model, request.peer, promises, advice)
-    lease = leases.offer(swarm, request.model, request.peer, advice.placement, filled, serving, now)
-    if lease is None:
-        return _stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
-    return _standing(lease, request, now)
 
 
 def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], advice: Advice) -> list[int]:
     """The blocks of the advised span that nobody else serves or has promised."""
     assert advice.placement is not None
     holes = {block for hole in find_holes(without(model, peer_id), promises) for block in hole}
-    return [block for block in advice.placement.span if block in holes] if advice.reason_code is ReasonCode.HOLE else []
-
-
-def _promises(swarm: str, model: Model, seen_at: datetime, but: str) -> tuple[Promise, ...]:
-    """Open leases, and heartbeats newer than the snapshot from servers that it does not show where they say they are."""
-    promises = {promise.peer_id: promise for promise in leases.open_promises(swarm, model.prefix)}
-    shown = {server.peer_id: server.span for server in model.servers}
-    for follower in Follower.objects.filter(swarm=swarm, prefix=model.prefix, asked_at__gt=seen_at):
-        span = follower.span
-        if span is not None and follower.peer_id not in promises and not _shown(shown.get(follower.peer_id), span):
-            promises[follower.peer_id] = Promise(follower.peer_id, span)
-    return tuple(promises[peer_id] for peer_id in sorted(promises) if peer_id != but)
-
-
-def _shown(shown: Span | None, claimed: Span) -> bool:
-    return shown is not None and shown.covers(claimed)
-
-
-def _followers(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
-    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE)
-    return frozenset(recent.values_list("peer_id", flat=True))
-
-
-def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> None:
-    Follower.objects.update_or_create(
-        swarm=swarm,
-        prefix=request.model,
-        peer_id=request.peer,
-        defaults={
-            "num_blocks_max": request.num_blocks_max,
-            "start": request.current.start if request.current else None,
-            "end": request.current.end if request.current else None,
-            "asked_at": now,
-        },
-    )
+    return [block for block in advice.placement.span if block in holes]
 
 
 def _one_at_a_time(swarm: str, prefix: str) -> None:
@@ -134,12 +164,35 @@ def _one_at_a_time(swarm: str, prefix: str) -> None:
 
 def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
     """The answer while a lease is open. A server that serves nothing gets it again: it was restarted while it loaded."""
-    code = ReasonCode(lease.reason_code)
-    if lease.phase == Phase.ACCEPTED and request.current is not None:
-        return _stay(ReasonCode.LEASE_OPEN, f"its move to {lease.span.in_words()} is under way: {lease.reason}")
+    if lease.phase == Phase.ACCEPTED:
+        leases.renew(lease, now)
+        if request.current is not None:
+            return _stay(ReasonCode.LEASE_OPEN, f"its move to {lease.span.in_words()} is under way: {lease.reason}")
     document = leases.to_document(lease, now)
-    return HintAnswer(advice="move", reason_code=code, reason=lease.reason, retry_after_s=RETRY_AFTER_S, lease=document)
+    span = SpanDocument(start=lease.start, end=lease.end)
+    code = ReasonCode(lease.reason_code)
+    return HintAnswer(
+        advice="move", reason_code=code, reason=lease.reason, retry_after_s=RETRY_AFTER_S, lease=document, span=span
+    )
+
+
+def _move(advice: Advice, why_no_lease: str) -> HintAnswer:
+    assert advice.placement is not None
+    target: Span = advice.placement.span
+    return HintAnswer(
+        advice="move",
+        reason_code=advice.reason_code,
+        reason=advice.reason,
+        retry_after_s=RETRY_AFTER_S,
+        span=SpanDocument(start=target.start, end=target.end),
+        no_lease_because=why_no_lease,
+    )
 
 
 def _stay(reason_code: ReasonCode, reason: str, retry_after_s: float = RETRY_AFTER_S) -> HintAnswer:
     return HintAnswer(advice="stay", reason_code=reason_code, reason=reason, retry_after_s=retry_after_s)
+
+
+def _stale(lease: Lease, why: str, now: datetime) -> LeaseReply:
+    leases.close(lease, Phase.STALE, why, now)
+    return LeaseReply(outcome="stale", reason=why)

@@ -5,22 +5,41 @@ two processes that try the same step one succeeds and the other is told so.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import F
+from django.db.models import F, Value
+from django.db.models.functions import Least
 
-from coordinator.models import OPEN, Lease, Phase
+from coordinator.models import OPEN, Follower, Lease, Phase
+from coordinator.tallies import OFFERED, tally
 from swarm.placement import Placement, Promise
 from swarm.snapshot import Model, PeerState
-from swarm.wire.hints import LeaseDocument, ReasonCode, Urgency
+from swarm.wire.hints import LeaseDocument, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
 
 OFFER_LIFE = timedelta(seconds=90)
 """An offer that is not accepted by then goes back: three polls of a server that asks every 30 s."""
 
 LOADING_LIFE = timedelta(seconds=180)
-"""From an accept, and from each report of progress, to the next report. A server that says nothing for so long has died."""
+"""From an accept, and from each report or question, to the next one. A server that says nothing for so long has died."""
+
+LEAST_LOADING_LIMIT_S, MOST_LOADING_LIMIT_S = 1_800.0, 7_200.0
+"""Renewals end here, whatever is reported: a block may not be held by a promise for good. Big spans on slow disks load for
+half an hour; a server that says that it takes longer gets twice what it says, up to two hours."""
+
+
+KEPT_FOR = timedelta(days=90)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What an offer says beside its span and reason. `asked_from` is a digest of the asker's address."""
+
+    gain: float | None = None
+    cost_s: float | None = None
+    asked_from: str = ""
 
 
 def offer(
@@ -31,12 +50,13 @@ def offer(
     filled: Iterable[int],
     origin: Span | None,
     now: datetime,
+    terms: Terms = Terms(),
 ) -> Lease | None:
     """The new lease, or None where another process has just promised one of the same blocks, or this peer, away."""
     blocks = sorted(filled)
     try:
         with transaction.atomic():
-            return Lease.objects.create(
+            lease = Lease.objects.create(
                 swarm=swarm,
                 prefix=prefix,
                 peer_id=peer_id,
@@ -45,51 +65,101 @@ def offer(
                 origin_start=origin.start if origin else None,
                 origin_end=origin.end if origin else None,
                 claimed=(blocks[0], blocks[-1] + 1) if blocks else None,
-                urgency=Urgency.HOLE if blocks else Urgency.ARRIVAL,
+                urgency=_urgency(blocks, origin, placement.reason_code),
                 reason_code=placement.reason_code,
                 reason=placement.reason,
+                expected_gain=terms.gain,
+                cost_s=terms.cost_s,
+                asked_from=terms.asked_from,
                 created_at=now,
                 expires_at=now + OFFER_LIFE,
             )
     except IntegrityError:
         return None
+    tally(swarm, prefix, OFFERED, now)
+    return lease
 
 
-def accept(lease: Lease, now: datetime) -> bool:
-    """Accepting twice is fine: the first answer may have been lost on its way."""
-    return _step(lease, OPEN, now, phase=Phase.ACCEPTED, accepted_at=now, expires_at=now + LOADING_LIFE)
+def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool:
+    """Accepting twice is fine: the first answer may have been lost on its way. `plan_version` is the plan on which the offer
+    has just been found to be still good; the offer must still belong to the plan that the caller has read."""
+    changes: dict[str, object] = {"phase": Phase.ACCEPTED, "expires_at": now + LOADING_LIFE}
+    if lease.accepted_at is None:
+        changes |= {"accepted_at": now, "deadline_at": now + timedelta(seconds=loading_limit_s(lease.cost_s))}
+    if plan_version is not None:
+        changes["plan_version"] = plan_version
+    offered = Lease.objects.filter(pk=lease.pk, plan_version=lease.plan_version, phase__in=OPEN, expires_at__gt=now)
+    return offered.update(**changes) == 1
 
 
-def report_progress(lease: Lease, progress: float, now: datetime) -> bool:
-    return _step(lease, (Phase.ACCEPTED,), now, progress=progress, expires_at=now + LOADING_LIFE)
+def renew(lease: Lease, now: datetime, progress: float | None = None) -> bool:
+    """The server is still there and loading. Never beyond the deadline."""
+    until = Least(Value(now + LOADING_LIFE), F("deadline_at"))
+    changes = {"expires_at": until, "renewals": F("renewals") + 1} | ({} if progress is None else {"progress": progress})
+    return Lease.objects.filter(pk=lease.pk, phase=Phase.ACCEPTED, expires_at__gt=now).update(**changes) == 1
+
+
+def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> bool:
+    """No penalty: it is the next server's turn. Who declines again and again is asked half as often each time."""
+    if not close(lease, Phase.DECLINED, reason, now):
+        return False
+    followers = Follower.objects.filter(swarm=lease.swarm, prefix=lease.prefix, peer_id=lease.peer_id)
+    followers.update(declines=F("declines") + 1)
+    for follower in followers:
+        pause = max(not_again, pause_after(follower.declines))
+        followers.update(not_before=now + pause, not_because=reason)
+    return True
+
+
+def pause_after(declines: int) -> timedelta:
+    """1, 2, 4, 8 … minutes, up to four hours."""
+    return timedelta(minutes=min(240, 2 ** min(declines - 1, 8)))
 
 
 def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
-    closed = Lease.objects.filter(pk=lease.pk, phase__in=OPEN).update(
-        phase=phase, closed_at=now, close_reason=reason, progress=1.0 if phase is Phase.DONE else F("progress")
-    )
+    progress = 1.0 if phase is Phase.DONE else F("progress")
+    still_open = Lease.objects.filter(pk=lease.pk, phase__in=OPEN)
+    closed = still_open.update(phase=phase, closed_at=now, close_reason=reason, progress=progress, asked_from="")
+    if closed:
+        lease.refresh_from_db()
+        tally(lease.swarm, lease.prefix, lease.outcome, now)
+        if phase is Phase.DONE:
+            Follower.objects.filter(swarm=lease.swarm, prefix=lease.prefix, peer_id=lease.peer_id).update(declines=0)
     return closed == 1
 
 
 def settle(swarm: str, model: Model, seen_at: datetime, now: datetime) -> bool:
-    """Closes what has run its course: leases seen online in a snapshot, and those that are overdue. Whether any was closed."""
+    """Closes what has run its course: leases seen online in a snapshot, those whose server went elsewhere, and those that are
+    overdue. Whether any was closed."""
     changed = False
     online = {server.peer_id: server.span for server in model.servers if server.state is PeerState.ONLINE}
     for lease in Lease.objects.of_model(swarm, model.prefix).open():
         seen = online.get(lease.peer_id)
         # Only a snapshot taken after the lease says anything about it.
-        if seen is not None and seen.covers(lease.span) and seen_at > lease.created_at:
+        if seen is not None and seen_at > lease.created_at and seen.covers(lease.span):
             changed |= close(lease, Phase.DONE, "seen online", now)
+        elif seen is not None and seen_at > lease.created_at and _went_elsewhere(lease, seen):
+            # The DHT is the truth, also after the coordinator was away for a while.
+            changed |= close(lease, Phase.STALE, f"seen online with {seen.in_words()} instead", now)
         elif lease.expires_at <= now:
-            changed |= close(lease, Phase.EXPIRED, "no sign of the server before the lease ran out", now)
+            changed |= close(lease, Phase.EXPIRED, _why_expired(lease), now)
     return changed
+
+
+def forget(now: datetime) -> None:
+    Lease.objects.filter(closed_at__lt=now - KEPT_FOR).delete()
 
 
 def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
     return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
 
 
+def loading_limit_s(cost_s: float | None) -> float:
+    return min(MOST_LOADING_LIMIT_S, max(LEAST_LOADING_LIMIT_S, 2 * (cost_s or 0.0)))
+
+
 def to_document(lease: Lease, now: datetime) -> LeaseDocument:
+    origin = lease.origin
     return LeaseDocument(
         id=str(lease.pk),
         model=lease.prefix,
@@ -99,8 +169,31 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
         reason_code=ReasonCode(lease.reason_code),
         reason=lease.reason,
         expires_in_s=max(0.0, (lease.expires_at - now).total_seconds()),
+        plan_version=lease.plan_version,
+        if_unchanged=SpanDocument(start=origin.start, end=origin.end) if origin else None,
+        expected_gain=lease.expected_gain,
+        cost_s=lease.cost_s,
+        deadline_s=loading_limit_s(lease.cost_s),
     )
 
 
-def _step(lease: Lease, phases: tuple[Phase, ...], now: datetime, **changes: object) -> bool:
-    return Lease.objects.filter(pk=lease.pk, phase__in=phases, expires_at__gt=now).update(**changes) == 1
+def _urgency(filled: list[int], origin: Span | None, code: ReasonCode) -> Urgency:
+    """Holes first, whoever fills them. A reason that is an urgency of its own says so by its name."""
+    if filled:
+        return Urgency.HOLE
+    if origin is None:
+        return Urgency.ARRIVAL
+    return next((urgency for urgency in Urgency if urgency.value == code.value), Urgency.BALANCE)
+
+
+def _went_elsewhere(lease: Lease, seen: Span) -> bool:
+    """Not a server that is still where it was, nor one of whose blocks some could not be read."""
+    return not seen.overlaps(lease.span) and (lease.origin is None or not seen.overlaps(lease.origin))
+
+
+def _why_expired(lease: Lease) -> str:
+    if lease.accepted_at is None:
+        return "not accepted in time"
+    if lease.deadline_at is not None and lease.expires_at >= lease.deadline_at:
+        return "not online by the deadline"
+    return "no sign of the server before the lease ran out"

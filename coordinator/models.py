@@ -1,6 +1,6 @@
-"""Leases: hints given and not yet seen on the DHT. Facts and constraints only; the rules are in `coordinator.hints`.
+"""Leases: hints given, what became of them, and who asks. Facts and constraints only; the rules are in `coordinator.hints`.
 
-A lease is soft state: after a restart, or without this table, the DHT is the truth.
+All of it is soft state: after a restart, or without these tables, the DHT is the truth.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from django.db import models
 from django.db.models import F, Q
 
 from swarm.placement import Promise
-from swarm.wire.hints import ReasonCode, Urgency
 from swarm.wire.spans import Span
 
 
@@ -30,15 +29,23 @@ class Phase(models.TextChoices):
 OPEN = (Phase.OFFERED, Phase.ACCEPTED)
 
 
+class Outcome(models.TextChoices):
+    """What a hint came to, as people are told it."""
+
+    OPEN = "open"
+    FOLLOWED = "followed"
+    DECLINED = "declined"
+    IGNORED = "ignored"
+    BROKEN_OFF = "broken off"
+    STALE = "stale"
+
+
 class LeaseQuerySet(models.QuerySet["Lease"]):
     def open(self) -> LeaseQuerySet:
         return self.filter(phase__in=OPEN)
 
     def of_model(self, swarm: str, prefix: str) -> LeaseQuerySet:
         return self.filter(swarm=swarm, prefix=prefix)
-
-    def overdue(self, now: datetime) -> LeaseQuerySet:
-        return self.open().filter(expires_at__lte=now)
 
     def recent(self, since: datetime) -> LeaseQuerySet:
         """Open leases and those closed since then, newest first."""
@@ -57,14 +64,22 @@ class Lease(models.Model):
     origin_start = models.PositiveIntegerField(null=True)
     origin_end = models.PositiveIntegerField(null=True)
     claimed = IntegerRangeField(null=True, help_text="First to last block that only this lease serves.")
-    urgency = models.CharField(max_length=16, choices=[(u.value, u.value) for u in Urgency])
-    reason_code = models.CharField(max_length=32, choices=[(c.value, c.value) for c in ReasonCode])
+    # `swarm.wire.hints` owns the words of these two; as choices each new reason would be a migration.
+    urgency = models.CharField(max_length=16)
+    reason_code = models.CharField(max_length=32)
     reason = models.TextField()
+    plan_version = models.BigIntegerField(default=0, help_text="The plan that the offer belongs to")
+    expected_gain = models.FloatField(null=True, help_text="Share of the possible throughput, where the planner says")
+    cost_s = models.FloatField(null=True, help_text="How long the server says that it loads, in seconds")
+    inputs = models.JSONField(default=dict, help_text="What the decision was made on, for people (coordinator.explain)")
+    asked_from = models.CharField(max_length=32, blank=True, default="", help_text="Digest of an address; only while open")
     phase = models.CharField(max_length=16, choices=Phase.choices, default=Phase.OFFERED)
     progress = models.FloatField(default=0.0, help_text="Share of the span's bytes loaded, 0 to 1.")
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True)
+    deadline_at = models.DateTimeField(null=True, help_text="Renewals end here")
+    renewals = models.PositiveIntegerField(default=0)
     closed_at = models.DateTimeField(null=True)
     close_reason = models.TextField(blank=True, default="")
 
@@ -106,6 +121,26 @@ class Lease(models.Model):
     def promise(self) -> Promise:
         return Promise(self.peer_id, self.span)
 
+    @property
+    def outcome(self) -> Outcome:
+        if self.phase == Phase.EXPIRED:
+            return Outcome.IGNORED if self.accepted_at is None else Outcome.BROKEN_OFF
+        return _OUTCOMES[Phase(self.phase)]
+
+    @property
+    def repaired_s(self) -> float | None:
+        """From the hint to the blocks being served, where it came to that."""
+        return (self.closed_at - self.created_at).total_seconds() if self.phase == Phase.DONE and self.closed_at else None
+
+
+_OUTCOMES = {
+    Phase.OFFERED: Outcome.OPEN,
+    Phase.ACCEPTED: Outcome.OPEN,
+    Phase.DONE: Outcome.FOLLOWED,
+    Phase.DECLINED: Outcome.DECLINED,
+    Phase.STALE: Outcome.STALE,
+}
+
 
 class Follower(models.Model):
     """A server that asks for hints: it can be asked to move, and its last heartbeat is newer than any crawl."""
@@ -117,6 +152,11 @@ class Follower(models.Model):
     start = models.PositiveIntegerField(null=True)
     end = models.PositiveIntegerField(null=True)
     asked_at = models.DateTimeField()
+    claimed_at = models.DateTimeField(null=True, help_text="Since when it says that it serves what it says")
+    claim_counts = models.BooleanField(default=True, help_text="False for a claim that followed another too soon")
+    declines = models.PositiveIntegerField(default=0, help_text="Since it last followed a hint")
+    not_before = models.DateTimeField(null=True, help_text="It is not asked to move until then")
+    not_because = models.CharField(max_length=200, blank=True, default="")
 
     class Meta:
         constraints = [
@@ -133,3 +173,34 @@ class Follower(models.Model):
     @property
     def span(self) -> Span | None:
         return Span(self.start, self.end) if self.start is not None and self.end else None
+
+
+class Plan(models.Model):
+    """The number of a model's plan: it moves on when the swarm, as it was seen, or an open lease changes."""
+
+    swarm = models.CharField(max_length=64)
+    prefix = models.CharField(max_length=128)
+    version = models.BigIntegerField(default=1)
+    fingerprint = models.CharField(max_length=64)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="plan_once_per_model", fields=["swarm", "prefix"])]
+
+    def __str__(self) -> str:
+        return f"{self.prefix} plan {self.version}"
+
+
+class Tally(models.Model):
+    """How many hints of a model came to an outcome on one day. Leases are forgotten after a while, these are not."""
+
+    swarm = models.CharField(max_length=64)
+    prefix = models.CharField(max_length=128)
+    day = models.DateField()
+    outcome = models.CharField(max_length=32)
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(name="tally_once_a_day", fields=["swarm", "prefix", "day", "outcome"])]
+
+    def __str__(self) -> str:
+        return f"{self.day} {self.prefix} {self.outcome}: {self.count}"

@@ -6,10 +6,15 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
+
+from coordinator.limits import TooMany
+from coordinator.signatures import CannotCheck, Refused, new_nonce
+from swarm.wire.identity import NONCE_HEADER, SCHEME
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +45,43 @@ def install(api: NinjaAPI) -> None:
         # A door: whatever went wrong inside, the caller gets a plain answer and the log the traceback.
         log.exception("%s %s failed", request.method, request.path)
         return problem(500, "this is our fault, and it is in our log")
+
+    _install_refusals(api)
+
+
+def _install_refusals(api: NinjaAPI) -> None:
+    """What is not answered because of who asks, how often, or how much at once."""
+
+    @api.exception_handler(TooMany)
+    def too_many(request: HttpRequest, error: TooMany) -> HttpResponse:
+        response = problem(429, str(error))
+        response["Retry-After"] = str(error.retry_after_s)
+        return response
+
+    @api.exception_handler(Refused)
+    def not_proved(request: HttpRequest, error: Refused) -> HttpResponse:
+        """Brings a nonce, so that whoever used one that was too old can try again at once."""
+        response = problem(401, str(error))
+        response["WWW-Authenticate"] = SCHEME
+        try:
+            response[NONCE_HEADER] = new_nonce()
+        except CannotCheck as gone:
+            return cannot_check(request, gone)
+        return response
+
+    @api.exception_handler(CannotCheck)
+    def cannot_check(request: HttpRequest, error: CannotCheck) -> HttpResponse:
+        response = problem(503, str(error))
+        response["Retry-After"] = "30"
+        return response
+
+    @api.exception_handler(RequestDataTooBig)
+    def too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
+        return problem(413, "nothing that is read here is that long")
+
+    @api.exception_handler(DisallowedHost)
+    def other_host(request: HttpRequest, error: DisallowedHost) -> HttpResponse:
+        return problem(400, "this site does not answer to that host name")
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -24,6 +24,12 @@ SEPAL_CRAWL_INTERVAL_S = env.seconds("SEPAL_CRAWL_INTERVAL_S", default=30.0)
 SEPAL_RELAY = env.flag("SEPAL_RELAY")
 SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 
+# Bootstrap addresses for people who want to join; those above may be for this machine only.
+SEPAL_JOIN_ADDRESSES = env.words("SEPAL_JOIN_ADDRESSES")
+
+# Hints and forms are small; whatever is longer is refused before it is parsed.
+DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
+
 INSTALLED_APPS = [
     "daphne",
     "django.contrib.contenttypes",
@@ -96,6 +102,7 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),
         "options": {"expires": 30},
     },
+    "forget old hints": {"task": "coordinator.tasks.forget_old", "schedule": 3600.0, "options": {"expires": 3600}},
 }
 
 STATIC_URL = "static/"

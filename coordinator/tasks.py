@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 from django.conf import settings
 
-from coordinator import leases
+from coordinator import followers, leases
 from monitor import live
 from monitor.queries import latest_snapshot
 
@@ -22,3 +22,10 @@ def settle_leases() -> None:
     for model in published.snapshot.models:
         if leases.settle(settings.SEPAL_SWARM, model, seen_at, datetime.now(UTC)):
             live.request_push(settings.SEPAL_SWARM)
+
+
+@shared_task
+def forget_old() -> None:
+    """Leases stay for as long as their pages are worth a look; what they came to stays in the tallies."""
+    followers.forget(datetime.now(UTC))
+    leases.forget(datetime.now(UTC))

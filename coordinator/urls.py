@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from django.urls import include, path
 
+from coordinator import views
 from coordinator.api import api
 
-urlpatterns = [path("api/v1/", api.urls), path("", include("monitor.urls"))]
+urlpatterns = [
+    path("api/v1/", api.urls),
+    path("connect", views.connect, name="connect"),
+    path("what-if", views.what_if, name="what-if"),
+    path("hints", views.hints, name="hints"),
+    path("hints/<uuid:hint_id>", views.one_hint, name="hint"),
+    path("", include("monitor.urls")),
+]
 
 handler404 = "coordinator.problems.not_found"

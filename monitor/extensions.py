@@ -8,15 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client.registry import Collector
+
 
 @dataclass(frozen=True)
 class Extension:
     """`documents(swarm, prefix)` is a JSON-ready list for the model's document, under `key`;
-    `template` renders it on the model's page, with the list as `items`."""
+    `template` renders it on the model's page, with the list as `items`; `collector(swarm)` adds series to the metrics."""
 
     key: str
     template: str
     documents: Callable[[str, str], list[dict[str, Any]]]
+    collector: Callable[[str], Collector] | None = None
 
 
 _extensions: dict[str, Extension] = {}

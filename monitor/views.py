@@ -16,6 +16,7 @@ from prometheus_client.exposition import choose_encoder
 from redis.exceptions import RedisError
 
 from monitor import live, queries
+from monitor.extensions import registered
 from monitor.metrics import SwarmCollector
 from monitor.published import MISSED_INTERVALS, ago
 
@@ -34,6 +35,9 @@ def model(request: HttpRequest, prefix: str) -> HttpResponse:
 def metrics(request: HttpRequest) -> HttpResponse:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(SwarmCollector(queries.watch(settings.SEPAL_SWARM)))
+    for extension in registered():
+        if extension.collector is not None:
+            registry.register(extension.collector(settings.SEPAL_SWARM))
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry), content_type=content_type)
 

@@ -93,6 +93,9 @@ class Adviser:
         if self._silent_since is not None:
             log.info("the coordinator answers again")
         self._silent_since, self._silent_polls, self._finding = None, 0, None
+        if answer.no_lease_because:
+            self._say(f"no lease, says the coordinator: {answer.no_lease_because}")
+            return None
         if answer.lease is None:
             # That nothing is needed is the normal case, and not worth a line every time.
             if serving is None or answer.reason_code not in _USUAL:

@@ -1,4 +1,8 @@
-"""Asks the coordinator over HTTP. Short time limits; whatever goes wrong there is CoordinatorDown, and never stops a server."""
+"""Asks the coordinator over HTTP. Short time limits; whatever goes wrong there is CoordinatorDown, and never stops a server.
+
+With a `Signer` each request is signed over a nonce that the coordinator gave; each answer brings the next nonce. Without one
+the coordinator gives advice to look at, and no lease.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,11 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from swarm.errors import RemoteError
-from swarm.wire.hints import HintAnswer, HintRequest, LeaseDocument, LeaseReply, LeaseStep
+from swarm.wire.hints import HintAnswer, HintRequest, LeaseDocument, LeaseReply, LeaseStep, NonceDocument, SpanDocument
+from swarm.wire.identity import NONCE_HEADER, Signer, is_nonce
+from swarm.wire.spans import Span
 
+API = "/api/v1"
 TIMEOUT_S = 5.0
 """The coordinator answers in milliseconds; a server that waits longer serves worse."""
 
@@ -22,9 +29,11 @@ class CoordinatorDown(RemoteError):
 
 
 class HintClient:
-    def __init__(self, coordinator: str) -> None:
+    def __init__(self, coordinator: str, signer: Signer | None = None) -> None:
         self.coordinator = coordinator.rstrip("/")
-        self._http = httpx.AsyncClient(base_url=f"{self.coordinator}/api/v1", timeout=TIMEOUT_S)
+        self._signer = signer
+        self._nonce: str | None = None
+        self._http = httpx.AsyncClient(base_url=f"{self.coordinator}{API}", timeout=TIMEOUT_S)
 
     async def __aenter__(self) -> HintClient:
         return self
@@ -37,18 +46,27 @@ class HintClient:
     async def ask(self, request: HintRequest) -> HintAnswer:
         return await self._post("/hint", request, HintAnswer)
 
-    async def accept(self, lease: LeaseDocument, peer_id: str) -> LeaseReply:
-        return await self._post(f"/lease/{lease.id}/accept", LeaseStep(peer=peer_id), LeaseReply)
+    async def accept(self, lease: LeaseDocument, peer_id: str, serving: Span | None = None) -> LeaseReply:
+        """`serving` is what the server serves now, which the offer may depend on."""
+        current = SpanDocument(start=serving.start, end=serving.end) if serving else None
+        step = LeaseStep(peer=peer_id, plan_version=lease.plan_version, current=current)
+        return await self._post(f"/lease/{lease.id}/accept", step, LeaseReply)
 
     async def report_progress(self, lease: LeaseDocument, peer_id: str, progress: float) -> LeaseReply:
         return await self._post(f"/lease/{lease.id}/progress", LeaseStep(peer=peer_id, progress=progress), LeaseReply)
 
-    async def decline(self, lease: LeaseDocument, peer_id: str, reason: str) -> LeaseReply:
-        return await self._post(f"/lease/{lease.id}/decline", LeaseStep(peer=peer_id, reason=reason), LeaseReply)
+    async def decline(self, lease: LeaseDocument, peer_id: str, reason: str, not_again_s: float = 0.0) -> LeaseReply:
+        """`reason` is a `DeclineReason` or a few words."""
+        step = LeaseStep(peer=peer_id, reason=reason, not_again_s=not_again_s)
+        return await self._post(f"/lease/{lease.id}/decline", step, LeaseReply)
 
     async def _post(self, path: str, body: BaseModel, reply: type[Reply]) -> Reply:
+        content = body.model_dump_json().encode()
         try:
-            response = await self._http.post(path, content=body.model_dump_json(), headers={"content-type": "application/json"})
+            response = await self._send(path, content)
+            if response.status_code == httpx.codes.UNAUTHORIZED and self._signer is not None:
+                # The nonce was too old, or was for a coordinator that has restarted; this answer brought another one.
+                response = await self._send(path, content)
             response.raise_for_status()
             return reply.model_validate_json(response.content)
         except httpx.HTTPStatusError as error:
@@ -57,3 +75,21 @@ class HintClient:
             raise CoordinatorDown(f"{self.coordinator} does not answer ({type(error).__name__})") from error
         except ValidationError as error:
             raise CoordinatorDown(f"{self.coordinator} answers something that is no hint") from error
+
+    async def _send(self, path: str, content: bytes) -> httpx.Response:
+        request = self._http.build_request("POST", path, content=content, headers={"content-type": "application/json"})
+        if self._signer is not None:
+            nonce = self._nonce or await self._fetch_nonce()
+            # From /api on: a proxy may have put the coordinator below another path of its host.
+            proof = self._signer.prove(request.method, request.url.host, f"{API}{path}", content, nonce)
+            request.headers["authorization"] = proof.header()
+            self._nonce = None
+        response = await self._http.send(request)
+        offered = response.headers.get(NONCE_HEADER, "")
+        self._nonce = offered if is_nonce(offered) else None
+        return response
+
+    async def _fetch_nonce(self) -> str:
+        response = await self._http.post("/hint/nonce")
+        response.raise_for_status()
+        return NonceDocument.model_validate_json(response.content).nonce

@@ -14,6 +14,7 @@ from blockserver.config import ServeConfig
 from blockserver.devices import find_devices
 from blockserver.model.facts import ModelFacts
 from blockserver.serving.hint_client import HintClient
+from blockserver.serving.identity import read_signer
 from blockserver.serving.life import BlockServer, Plan
 from blockserver.serving.loading import blocks_to_serve, dtype_of, read_model, require
 from blockserver.serving.metrics import MetricsPage
@@ -37,7 +38,7 @@ async def serve(config: ServeConfig, stop: asyncio.Event) -> None:
         wanted = await stack.enter_async_context(lasting_identity(node_config(config)))
         node = await start_node(wanted)
         log.info("peer %s listens on %s", node.peer_id, ", ".join(await node.addresses()))
-        hints = await stack.enter_async_context(HintClient(config.coordinator)) if config.coordinator else None
+        hints = await stack.enter_async_context(_client(config.coordinator, wanted)) if config.coordinator else None
         server = BlockServer(config, plan, await with_present_port(wanted, node), node, hints, Systemd(), VERSION)
         stack.push_async_callback(server.presence.close)
         await server.presence.register()
@@ -46,6 +47,12 @@ async def serve(config: ServeConfig, stop: asyncio.Event) -> None:
             stack.callback(page.close)
             log.info("metrics at %s/metrics", page.url)
         await server.live(stop)
+
+
+def _client(coordinator: str, node: NodeConfig) -> HintClient:
+    """Signs with the key by which the peer is known: a site gives leases to nobody else."""
+    assert node.identity_path is not None, "lasting_identity makes one where the operator names none"
+    return HintClient(coordinator, read_signer(node.identity_path))
 
 
 def make_plan(config: ServeConfig) -> Plan:

@@ -1,15 +1,16 @@
 """What a block server and the coordinator say to each other over HTTP (docs/protocol.md, "Hints").
 
 The server always decides. `POST /api/v1/hint` is a question and a heartbeat; the answer is to stay or a lease, always with
-a reason; a lease is accepted before the server unloads anything.
+a reason; a lease is accepted before the server unloads anything. Requests are signed (`swarm.wire.identity`): without a
+signature there is advice to look at, and no lease.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from swarm.errors import BadRecord
 from swarm.wire.keys import MAX_BLOCKS, parse_peer_id, parse_prefix
@@ -43,6 +44,7 @@ class ReasonCode(StrEnum):
     NOTHING_NEEDED = "nothing-needed"
     NO_SAFE_MOVE = "no-safe-move"
     OTHER_SERVER_MOVES = "other-server-moves"
+    ASKED_NOT_TO = "asked-not-to"
     LEASE_OPEN = "lease-open"
     UNKNOWN_MODEL = "unknown-model"
     BLIND = "blind"
@@ -68,6 +70,12 @@ class SpanDocument(BaseModel):
     start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
     end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
 
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.start >= self.end:
+            raise ValueError(f"a span needs start < end, not {self.start}:{self.end}")
+        return self
+
     def to_span(self) -> Span:
         return Span(self.start, self.end)
 
@@ -83,6 +91,8 @@ class HintRequest(BaseModel):
     num_blocks: BlockCount
     current: SpanDocument | None = None
     sessions_active: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    est_load_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] | None = None
+    """How long the server takes to load such a span, where it knows."""
 
 
 class LeaseDocument(BaseModel):
@@ -98,13 +108,24 @@ class LeaseDocument(BaseModel):
     reason_code: ReasonCode
     reason: str
     expires_in_s: float
+    plan_version: int | None = None
+    """To be sent back with the accept: the plan that this offer belongs to."""
+    if_unchanged: SpanDocument | None = None
+    """The offer holds only while the server still serves this; None for an arrival."""
+    expected_gain: float | None = None
+    """Share of the swarm's possible throughput that the move is expected to win, where the planner says."""
+    cost_s: float | None = None
+    """Seconds for which the server will serve nothing, where it said how long it loads."""
+    deadline_s: float | None = None
+    """Once accepted: seconds after which the lease ends, whatever is reported."""
 
     def to_span(self) -> Span:
         return Span(self.start, self.end)
 
 
 class HintAnswer(BaseModel):
-    """`lease` is there exactly when the advice is to move. `retry_after_s` says when asking again makes sense."""
+    """`lease` is there when the advice is to move, unless `no_lease_because` says why this asker gets none; `span` is where
+    the advice leads, with a lease or without. `retry_after_s` says when asking again makes sense."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -113,6 +134,8 @@ class HintAnswer(BaseModel):
     reason: str
     retry_after_s: float
     lease: LeaseDocument | None = None
+    span: SpanDocument | None = None
+    no_lease_because: str | None = None
 
 
 class LeaseReply(BaseModel):
@@ -132,3 +155,27 @@ class LeaseStep(BaseModel):
     peer: PeerIdText
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
     reason: Annotated[str, Field(max_length=200)] = ""
+    plan_version: int | None = None
+    current: SpanDocument | None = None
+    """With an accept: what the server serves now."""
+    not_again_s: Annotated[float, Field(ge=0, le=604_800, allow_inf_nan=False)] = 0.0
+    """With a decline: for how long the server does not want to be asked again."""
+
+
+class DeclineReason(StrEnum):
+    """The words in use for declining; others are kept as they are."""
+
+    PINNED = "pinned"
+    BUSY_SESSIONS = "busy-sessions"
+    OPERATOR = "operator"
+    DISK = "disk"
+    TOO_SOON = "too-soon"
+
+
+class NonceDocument(BaseModel):
+    """A word to be signed once, within `expires_in_s` seconds."""
+
+    model_config = ConfigDict(frozen=True)
+
+    nonce: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
+    expires_in_s: float

@@ -3,15 +3,16 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordinator import hints, leases
+from coordinator import followers, hints, leases
 from coordinator.models import Lease, Phase
 from swarm.placement import Placement, advise
 from swarm.snapshot import Model
-from swarm.wire.hints import HintAnswer, ReasonCode, Urgency
+from swarm.wire.hints import HintAnswer, LeaseReply, LeaseStep, ReasonCode, Urgency
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, question, seen
 from tests.swarms import model, peer_id, server
@@ -30,6 +31,10 @@ def ask(name: str, serving: Span | None = None, num_blocks: int = 12) -> HintAns
     return hints.answer(SWARM, question(name, num_blocks, serving), now())
 
 
+def accept(lease: Lease, when: datetime | None = None, **step: Any) -> LeaseReply:
+    return hints.accept(SWARM, lease, LeaseStep(peer=lease.peer_id, **step), when or now())
+
+
 def everyone_asks(swarm: Model) -> dict[str, HintAnswer]:
     return {s.record.public_name or "": ask(s.record.public_name or "", s.span) for s in swarm.servers}
 
@@ -37,7 +42,7 @@ def everyone_asks(swarm: Model) -> dict[str, HintAnswer]:
 def holed() -> None:
     """The monitor has just seen the hole, and all servers have asked for hints before."""
     for s in HOLED.servers:
-        hints.note_heartbeat(SWARM, question(s.record.public_name or "", serving=s.span), now() - timedelta(seconds=20))
+        followers.note_heartbeat(SWARM, question(s.record.public_name or "", serving=s.span), now() - timedelta(seconds=20))
     seen(HOLED)
 
 
@@ -75,14 +80,14 @@ def test_asking_again_gives_the_same_lease_and_an_accepted_one_means_stay() -> N
     assert first.lease is not None
     assert second.lease is not None
     assert first.lease.id == second.lease.id
-    assert hints.accept(SWARM, Lease.objects.get(), now()).outcome == "ok"
+    assert accept(Lease.objects.get()).outcome == "ok"
     assert ask("d", Span(0, 12)).reason_code is ReasonCode.LEASE_OPEN
 
 
 def test_a_server_that_was_restarted_while_it_loaded_gets_its_lease_again() -> None:
     seen(model(30, server("a", 0, 12)))
     first = ask("new")
-    hints.accept(SWARM, Lease.objects.get(), now())
+    accept(Lease.objects.get())
     again = ask("new")
     assert first.lease is not None
     assert again.lease is not None
@@ -130,7 +135,7 @@ def test_accepting_after_somebody_else_came_is_stale_and_gives_the_lease_back() 
     holed()
     assert ask("d", Span(0, 12)).lease is not None
     seen(BEFORE)
-    reply = hints.accept(SWARM, Lease.objects.get(), now())
+    reply = accept(Lease.objects.get())
     assert reply.outcome == "stale"
     assert "have been given a server meanwhile" in reply.reason
     assert Lease.objects.get().phase == Phase.STALE
@@ -140,7 +145,7 @@ def test_a_lease_is_done_when_a_later_crawl_sees_the_server_online_there() -> No
     holed()
     lease = ask("d", Span(0, 12)).lease
     assert lease is not None
-    hints.accept(SWARM, Lease.objects.get(), now())
+    accept(Lease.objects.get())
     stayed = (s for s in HOLED.servers if s.peer_id != peer_id("d"))
     healed = replace(HOLED, servers=(*stayed, server("d", lease.start, lease.end)))
     at = seen(healed)
@@ -185,7 +190,7 @@ def test_of_many_servers_that_ask_at_once_exactly_one_gets_the_hole() -> None:
     swarm = model(30, *(server(name, 0, 12) for name in names), server("c", 18, 30))
     seen(swarm)
     for name in names:
-        hints.note_heartbeat(SWARM, question(name, serving=Span(0, 12)), now())
+        followers.note_heartbeat(SWARM, question(name, serving=Span(0, 12)), now())
 
     def ask_in_a_thread(name: str) -> HintAnswer:
         try:

@@ -1,0 +1,60 @@
+"""Servers that ask for hints: their heartbeats, what they claim to serve, and whether they may be asked to move."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from coordinator.models import Follower
+from swarm.placement import Promise
+from swarm.wire.hints import HintRequest
+from swarm.wire.spans import Span
+
+FOLLOWER_LIFE = timedelta(seconds=180)
+"""A server that has not asked for this long is not counted on to follow a hint."""
+
+CLAIM_GAP = timedelta(seconds=300)
+"""A claim that comes sooner after another one waits for the crawl: no server reloads that often, but a liar changes its words
+before each crawl, and would hide a hole for good."""
+
+FORGOTTEN_AFTER = timedelta(days=2)
+
+
+def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
+    claimed = request.current.to_span() if request.current else None
+    follower, new = Follower.objects.get_or_create(
+        swarm=swarm,
+        prefix=request.model,
+        peer_id=request.peer,
+        defaults={"num_blocks_max": request.num_blocks_max, "asked_at": now},
+    )
+    if claimed is not None and claimed != follower.span:
+        follower.claim_counts = new or follower.claimed_at is None or now - follower.claimed_at >= CLAIM_GAP
+        follower.claimed_at = now
+    follower.num_blocks_max = request.num_blocks_max
+    follower.start = claimed.start if claimed else None
+    follower.end = claimed.end if claimed else None
+    follower.asked_at = now
+    follower.save()
+    return follower
+
+
+def claims(swarm: str, prefix: str, seen_at: datetime, shown: dict[str, Span]) -> tuple[Promise, ...]:
+    """Where servers said that they are, since the snapshot was taken and otherwise than it shows them. A claim from before
+    the snapshot counts for nothing: the crawl went there and looked."""
+    newer = Follower.objects.filter(swarm=swarm, prefix=prefix, claimed_at__gt=seen_at, claim_counts=True, start__isnull=False)
+    found = ((follower.peer_id, follower.span) for follower in newer)
+    return tuple(
+        Promise(peer_id, span)
+        for peer_id, span in found
+        if span is not None and not ((seen := shown.get(peer_id)) and seen.covers(span))
+    )
+
+
+def movable(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
+    """Peers that can be expected to follow a hint now."""
+    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE)
+    return frozenset(recent.exclude(not_before__gt=now).values_list("peer_id", flat=True))
+
+
+def forget(now: datetime) -> None:
+    Follower.objects.filter(asked_at__lt=now - FORGOTTEN_AFTER).delete()

@@ -1,0 +1,116 @@
+"""Where help is needed most, worst model first; and what a server more or less would do. The planner chooses, this explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from coordinator.effects import NEWCOMER, Effect, effect_of, joined, placements
+from monitor.published import Published, standings
+from swarm.coverage import coverage
+from swarm.placement import Promise, choose_span, without
+from swarm.snapshot import Model
+from swarm.wire.hints import ReasonCode
+from swarm.wire.spans import Span, in_words, runs
+
+USUAL_BLOCKS = 8
+"""The size of server that advice is for where nobody says another: what a mid-size card holds of a large model."""
+PLENTY = 6
+"""Servers on every block from which on another one helps only by being fast."""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One span worth serving: why, and what it would change."""
+
+    span: Span
+    reason_code: ReasonCode
+    reason: str
+    effect: str
+
+    @property
+    def blocks(self) -> str:
+        return self.span.in_words()
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    prefix: str
+    num_blocks: int
+    cards: tuple[Card, ...]
+    summary: str
+
+
+def needed(published: Published, prefix: str | None, num_blocks: int, promises: dict[str, tuple[Promise, ...]]) -> list[Needed]:
+    """For one model, or all of them. `promises` are open leases by model: what is promised needs no second server."""
+    models = [item.model for item in standings(published) if prefix is None or item.model.prefix == prefix]
+    return [most_needed(model, num_blocks, promises.get(model.prefix, ())) for model in models]
+
+
+def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (), limit: int = 3) -> Needed:
+    promised = [promise.span for promise in promises]
+    cards = [
+        Card(
+            placement.span,
+            placement.reason_code,
+            placement.reason,
+            effect_of(model, joined(model, NEWCOMER, placement.span)).words,
+        )
+        for placement in placements(model, num_blocks, promises, limit=limit)
+    ]
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, promised))
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """`span` is where the planner would put the added server, None where none is added."""
+
+    span: Span | None
+    effect: Effect
+    words: str
+
+
+class NoSuchServer(LookupError):
+    """The model has no server with this peer id."""
+
+
+def what_if(
+    model: Model, add_blocks: int | None, leaves: str | None, throughput: float | None, promises: Iterable[Promise] = ()
+) -> WhatIf:
+    """One server leaves, then one of `add_blocks` blocks comes where it helps most; either may be left out."""
+    then = model
+    said: list[str] = []
+    if leaves is not None:
+        gone = next((server for server in model.servers if server.peer_id == leaves), None)
+        if gone is None:
+            raise NoSuchServer(f"no server of {model.prefix} has the peer id {leaves}")
+        then = without(then, leaves)
+        said.append(f"without {gone.record.public_name or 'server'} …{leaves[-6:]} on {gone.span.in_words()}")
+    span = None
+    if add_blocks is not None:
+        placement = choose_span(then, add_blocks, [promise for promise in promises if promise.peer_id != leaves])
+        span = placement.span
+        then = joined(then, NEWCOMER, span, throughput)
+        said.append(f"with a server of {len(span)} blocks on {span.in_words()}")
+    effect = effect_of(model, then)
+    scenario = " and ".join(said)
+    return WhatIf(span, effect, f"{scenario[:1].upper()}{scenario[1:]}: {effect.words}" if said else "Nothing is changed.")
+
+
+def _summary(model: Model, promised: list[Span]) -> str:
+    """The planner counts what is promised, the verdict does not: so it is said."""
+    ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
+    return _standing(model) + (ours if promised else "")
+
+
+def _standing(model: Model) -> str:
+    covered = coverage(model)
+    lowest = covered.min_redundancy
+    if lowest is None or lowest < PLENTY:
+        return covered.sentence()
+    slowest = covered.bottleneck
+    if slowest is None:
+        return f"every block has {lowest} or more servers; what they manage is not known"
+    as_slow = runs(block.index for block in covered.blocks if block.throughput == slowest.throughput)
+    where = f"{in_words(as_slow)} (slowest, {slowest.throughput:,.0f} tok/s)"
+    return f"every block has {lowest} or more servers; most useful now: faster servers for {where}"

@@ -1,0 +1,25 @@
+"""What may be reasoned on at this moment: the last snapshot, unless it is too old to be believed, and what is promised."""
+
+from __future__ import annotations
+
+from coordinator import leases
+from monitor.published import Published
+from monitor.queries import latest_snapshot
+from swarm.placement import Promise
+
+
+class NotSeen(LookupError):
+    """The monitor cannot see the swarm; whatever was advised now would be a guess."""
+
+
+def published_of(swarm: str) -> Published:
+    published = latest_snapshot(swarm)
+    if published is None:
+        raise NotSeen("the monitor has not seen this swarm yet")
+    if published.stale:
+        raise NotSeen("the monitor cannot see the swarm at the moment; it advises nothing until it does")
+    return published
+
+
+def promises_of(swarm: str, prefix: str) -> tuple[Promise, ...]:
+    return leases.open_promises(swarm, prefix)
