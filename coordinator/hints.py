@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from django.db import connection, transaction
 
 from coordinator import explain, followers, leases, plans
+from coordinator.known import circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
 from monitor.queries import latest_snapshot
-from swarm.placement import Advice, Promise, advise, find_holes, still_useful, without
+from swarm.placement import Advice, Circumstances, Promise, advise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
@@ -36,6 +37,7 @@ class Seen:
     model: Model
     at: datetime
     now: datetime
+    known: Circumstances
 
     def promises(self, but: str) -> tuple[Promise, ...]:
         """Open leases, and claims newer than the snapshot; without those of the asking peer itself."""
@@ -92,7 +94,9 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         version = plans.current_version(swarm, seen.model)
         others = seen.promises(but=lease.peer_id)
         code = ReasonCode(lease.reason_code)
-        objection = still_useful(seen.model, lease.peer_id, lease.span, lease.origin, others, reason_code=code)
+        objection = still_useful(
+            seen.model, lease.peer_id, lease.span, lease.origin, others, reason_code=code, known=seen.known
+        )
         if objection is not None:
             return _stale(lease, objection, now)
         # Also where the plan has moved on: this move is still right, and now belongs to the plan of today.
@@ -111,7 +115,9 @@ def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     model = published.snapshot.model(prefix)
     if model is None:
         return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
-    return Seen(swarm, model, datetime.fromtimestamp(published.snapshot.at, UTC), now)
+    first_seen = {peer_id: found.first_seen for (of, peer_id), found in published.sightings.items() if of == prefix}
+    at = datetime.fromtimestamp(published.snapshot.at, UTC)
+    return Seen(swarm, model, at, now, circumstances(swarm, model, first_seen, now))
 
 
 def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
@@ -146,6 +152,7 @@ def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Ad
         serving=serving,
         promises=promises,
         movable=followers.movable(seen.swarm, request.model, seen.now),
+        known=seen.known,
     )
 
 

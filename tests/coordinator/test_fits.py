@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from blockserver.capacity import RESERVE_SHARE
+from blockserver.model.capacity import RESERVE_SHARE
 
 from blockserver.config import ServeConfig
 from coordinator import fits
