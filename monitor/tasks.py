@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 from celery import shared_task
 from django.conf import settings
 from django.core.cache import cache
-from django.db import transaction
 
-from monitor import live, queries, store
+from monitor import live, queries, rounds
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from swarm.errors import SwarmError
 
@@ -28,14 +26,8 @@ def _crawler() -> Any:
 @shared_task(ignore_result=True)
 def crawl() -> None:
     swarm = settings.SEPAL_SWARM
-    report = _crawler().crawl(swarm, queries.known_models(swarm, time.time()))
-    if report is not None:
-        if report.failure:
-            # With its addresses, which the pages leave out.
-            log.warning("crawl failed: %s", report.failure)
-        with transaction.atomic():
-            store.store(report)
-            transaction.on_commit(lambda: live.request_push(swarm))
+    if rounds.run(swarm, _crawler()) is not None:
+        live.request_push(swarm)
 
 
 @shared_task

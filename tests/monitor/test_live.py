@@ -15,7 +15,6 @@ from coordinator.asgi import application
 from monitor import live, tasks
 from monitor.crawl import CrawlReport
 from monitor.store import store
-from swarm.wire.records import ModelRecord
 from tests.monitor.seeding import NOW, SWARM, failure, online, report, seed
 from tests.swarms import model
 
@@ -100,11 +99,12 @@ def test_asking_for_a_push_never_fails_its_caller(settings) -> None:  # type: ig
 class MadeUpCrawler:
     def __init__(self, answer: CrawlReport | None) -> None:
         self.answer = answer
-        self.known: dict[str, ModelRecord] | None = None
 
-    def crawl(self, swarm: str, known: dict[str, ModelRecord]) -> CrawlReport | None:
-        self.known = known
+    def crawl(self, swarm: str, known: object, previous: object = None) -> CrawlReport | None:
         return self.answer
+
+    def crawl_elsewhere(self, swarm: str, known: object, previous: object = None) -> CrawlReport | None:
+        return None
 
 
 def test_a_stored_crawl_asks_for_a_push_after_its_commit(queued: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
