@@ -28,7 +28,8 @@ REPLY_BYTES = 1 << 20
 CALLS_AT_ONCE = 32
 CALL_TIMEOUT_S = 5.0
 FIRST_REPLICAS, REPLICAS = 3, 5
-"""A record is written to the five nodes nearest to its key. Where the nearest three hold the same, the others are not asked."""
+"""A record is written to the five nodes nearest to its key. Where the nearest three of
+many hold the same, the others are not asked."""
 MAX_NODES = 2_000
 """Nodes that are kept in mind while reading: anyone may name any number of them."""
 MAX_ROUNDS = 8
@@ -76,10 +77,11 @@ class _Search:
     def _next_round(self) -> dict[DHTID, list[DHTID]]:
         """Whom to ask for which keys: the nearest of those known by now, who have not been asked for them yet."""
         living = [who for who in self._nodes if who not in self._silent]
+        few = len(living) <= REPLICAS
         work: dict[DHTID, list[DHTID]] = defaultdict(list)
         for key in self._ids:
             nearest = heapq.nsmallest(REPLICAS, living, key=key.xor_distance)
-            wanted = nearest if self._disagree(key) else nearest[:FIRST_REPLICAS]
+            wanted = nearest if few or self._disagree(key) else nearest[:FIRST_REPLICAS]
             for who in wanted:
                 if key not in self._asked[who]:
                     self._asked[who].add(key)
