@@ -2,7 +2,7 @@
 
 hivemind's own look-up walks the DHT once for every key, drops a node from its routing table for one reply that was too large,
 and hangs on one value that it cannot decode. This asks over the same RPC, within one time limit, and drops only nodes that do
-not answer the smallest question either: a call that fails is halved until the key that is to blame stands alone.
+not answer the smallest question either: a call that fails is split until the key that is to blame stands alone.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ FIRST_CALL = 16
 """Keys of the first call to a node, from whose size that of the next ones is chosen."""
 REPLY_BYTES = 1 << 20
 """Aimed at for a reply: a quarter of the 4 MiB that p2pd lets through."""
+SPLIT_INTO = 8
 CALLS_AT_ONCE = 32
 CALL_TIMEOUT_S = 5.0
 FIRST_REPLICAS, REPLICAS = 3, 5
@@ -115,8 +116,9 @@ class _Search:
         if response is not None:
             self._take(ids, response)
         elif len(ids) > 1:
-            middle = len(ids) // 2
-            await asyncio.gather(self._ask(who, ids[:middle]), self._ask(who, ids[middle:]))
+            # A node that cannot send its reply stays silent, and each silence costs a time limit: so not by halves.
+            size = max(1, len(ids) // SPLIT_INTO)
+            await asyncio.gather(*(self._ask(who, ids[start : start + size]) for start in range(0, len(ids), size)))
         else:
             self.replies.too_large.update(ids)
 
