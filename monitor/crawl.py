@@ -6,7 +6,7 @@ before is an argument too: models that the index lost are still looked for, serv
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
@@ -90,9 +90,10 @@ async def crawl(
     clock: Callable[[], float],
     known: Mapping[str, ModelRecord],
     previous: Snapshot | None = None,
+    look_for: Collection[str] = (),
 ) -> CrawlReport:
-    """`known` models are looked for even where the index has lost them; `previous` is what was last seen, those that have left
-    since included."""
+    """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
+    `previous` is what was last seen, those that have left since included."""
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
@@ -105,7 +106,7 @@ async def crawl(
         servers = _by_peer(previous)
         index = read_index(found, {prefix: record for prefix, record in known.items() if _serves(servers, prefix)})
         wanted = {**known, **index.models}
-        wanted.update(await _sized(reader, index.unsized - wanted.keys(), clock))
+        wanted.update(await _sized(reader, (index.unsized | frozenset(look_for)) - wanted.keys(), clock))
         models, too_many = _affordable(wanted, servers)
         readings = await reader.read_blocks({prefix: record.num_blocks for prefix, record in models.items()})
         at = clock()

@@ -68,7 +68,8 @@ class NodeReader:
 class Crawler:
     """Owns the node and the loop that it lives on. Safe to share between the threads of a worker."""
 
-    def __init__(self, initial_peers: tuple[str, ...], relay: bool = False) -> None:
+    def __init__(self, initial_peers: tuple[str, ...], relay: bool = False, look_for: tuple[str, ...] = ()) -> None:
+        self._look_for = look_for
         self._initial_peers = initial_peers
         self._relay = relay
         self._loop = BackgroundLoop("crawler")
@@ -87,7 +88,7 @@ class Crawler:
         bootstraps: dict[str, bool] = {}
         try:
             node = self._living_node()
-            return self._loop.run(crawl(swarm, NodeReader(node), time.time, known, previous), CRAWL_TIMEOUT_S)
+            return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
         except SwarmError as error:
             if self._node is None and isinstance(error, Unreachable):
                 bootstraps = {peer_id_of(address): False for address in parse_peer_addresses(self._initial_peers)}
@@ -112,11 +113,14 @@ class Crawler:
                 config = NodeConfig(others, client_mode=True, relay=self._relay)
                 node = self._loop.run(start_node(config), NODE_TIMEOUT_S)
                 try:
-                    return self._loop.run(crawl(swarm, NodeReader(node), time.time, known, previous), CRAWL_TIMEOUT_S)
+                    return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
                 finally:
                     self._end(node)
             except SwarmError as error:
                 return CrawlReport(swarm, started_at, time.time(), failure=str(error))
+
+    async def _pass(self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None) -> CrawlReport:
+        return await crawl(swarm, NodeReader(node), time.time, known, previous, self._look_for)
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""
@@ -163,12 +167,12 @@ class Crawler:
 _making = threading.Lock()
 
 
-def crawler_for(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
-    """The process's crawler. Two threads that ask at once get the same one."""
+def crawler_for(initial_peers: tuple[str, ...], relay: bool, look_for: tuple[str, ...] = ()) -> Crawler:
+    """The process's crawler of a swarm. Two threads that ask at once get the same one."""
     with _making:
-        return _crawler(initial_peers, relay)
+        return _crawler(initial_peers, relay, look_for)
 
 
 @functools.cache
-def _crawler(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
-    return Crawler(initial_peers, relay)
+def _crawler(initial_peers: tuple[str, ...], relay: bool, look_for: tuple[str, ...]) -> Crawler:
+    return Crawler(initial_peers, relay, look_for)

@@ -108,14 +108,14 @@ class MadeUpCrawler:
 
 
 def test_a_stored_crawl_asks_for_a_push_after_its_commit(queued: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_crawler", lambda: MadeUpCrawler(report(NOW, model(1))))
+    monkeypatch.setattr(tasks, "_crawler", lambda swarm: MadeUpCrawler(report(NOW, model(1))))
     tasks.crawl()
     assert queued == [("monitor.tasks.push", 0)]
     assert live.watch(SWARM, NOW).published is not None
 
 
 def test_a_crawl_beside_a_running_one_does_nothing(queued: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_crawler", lambda: MadeUpCrawler(None))
+    monkeypatch.setattr(tasks, "_crawler", lambda swarm: MadeUpCrawler(None))
     tasks.crawl()
     assert queued == [] and live.watch(SWARM, NOW).last_crawl is None
 
