@@ -26,7 +26,8 @@ FIRST_CALL = 16
 REPLY_BYTES = 1 << 20
 """Aimed at for a reply: a quarter of the 4 MiB that p2pd lets through."""
 SPLIT_INTO = 8
-CALLS_AT_ONCE = 32
+CALLS_AT_ONCE, CALLS_TO_ONE_NODE = 32, 4
+"""In flight. More to one node only wait there, and run into their time limit."""
 CALL_TIMEOUT_S = 5.0
 FIRST_REPLICAS, REPLICAS = 3, 5
 """A record is written to the five nodes nearest to its key. Where the nearest three of
@@ -66,6 +67,7 @@ class _Search:
         self._silent: set[DHTID] = set()
         self._asked: dict[DHTID, set[DHTID]] = defaultdict(set)
         self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._calls_to: dict[DHTID, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS_TO_ONE_NODE))
         self._bytes_per_key = 0.0
 
     async def run(self) -> None:
@@ -111,8 +113,11 @@ class _Search:
     async def _ask(self, who: DHTID, ids: list[DHTID]) -> None:
         if who in self._silent:
             return
-        async with self._calls:
-            response = await self._call(who, ids)
+        async with self._calls_to[who], self._calls:
+            # It may have fallen silent while this call waited for its turn.
+            response = await self._call(who, ids) if who not in self._silent else None
+        if who in self._silent:
+            return
         if response is not None:
             self._take(ids, response)
         elif len(ids) > 1:

@@ -14,7 +14,7 @@ import pytest
 from hivemind.p2p import P2PContext, ServicerBase
 from hivemind.proto import runtime_pb2
 
-from monitor.crawl import CrawlReport, Entrances, crawl
+from monitor.crawl import MAX_KEYS, CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
 from monitor.probe import VISITS_AT_ONCE
 from swarm.dht.background import BackgroundLoop
@@ -223,3 +223,21 @@ async def test_visits_are_made_side_by_side_but_not_all_at_once() -> None:
     reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(300)))})
     await crawled(reader)
     assert len(reader.asked) == 300 and reader.most_at_once == VISITS_AT_ONCE
+
+
+async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model_that_is_served() -> None:
+    flood = {f"junk-{n}": ModelRecord(2_048, None) for n in range(100)}
+    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading("m", "a")})
+    report = await crawled(reader)
+    assert report.snapshot is not None
+    assert sum(model.num_blocks for model in report.snapshot.models) <= MAX_KEYS
+    assert report.snapshot.model("m") is not None
+    left_out = [record for record in report.snapshot.dropped if record.reason == "too-many-models"]
+    assert len(left_out) + len(report.snapshot.models) == 101 and left_out
+
+
+async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:
+    reader = MadeUpReader({}, {"_mine": reading("_mine", "a")})
+    report = await crawl("main", reader, lambda: 5.0, {}, None, ["_mine", "_nothing"])
+    assert report.snapshot is not None
+    assert [(model.prefix, len(model.servers)) for model in report.snapshot.models] == [("_mine", 1)]
