@@ -124,3 +124,12 @@ def test_addresses_that_were_dialled_are_taken_out_of_the_error() -> None:
     assert quoted_addresses(text) == ("/ip4/10.0.0.1/tcp/1", "/ip6/::1/tcp/2")
     assert quoted_addresses("no addresses") == ()
     assert kind_of("/ip4/1.1.1.1/tcp/1/p2p/Qm/p2p-circuit/p2p/Qn") == "relay"
+
+
+async def test_the_canary_is_read_back_after_most_of_the_swarm_has_died() -> None:
+    """Otherwise a loss that is real could never be published."""
+    async with nodes(5) as (boot, *others), reader_of(boot) as reader:
+        assert await sings(reader)
+        for other in others:
+            os.kill(other.p2p._child.pid, signal.SIGKILL)
+        assert await sings(reader)
