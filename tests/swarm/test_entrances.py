@@ -84,7 +84,7 @@ def test_peers_that_share_an_acquaintance_are_in_one_swarm(known: dict[str, tupl
     assert told.startswith(f"the bootstrap peers belong to {groups} separate swarms") if groups else told == ""
 
 
-async def test_a_reader_whose_daemon_is_frozen_cannot_read_its_canary_back() -> None:
+async def test_a_reader_that_is_cut_off_cannot_read_its_canary_back() -> None:
     async with nodes(1) as (boot,), reader_of(boot) as reader:
         assert await sings(reader)
         os.kill(boot.p2p._child.pid, signal.SIGKILL)
@@ -126,6 +126,7 @@ def test_addresses_that_were_dialled_are_taken_out_of_the_error() -> None:
     assert kind_of("/ip4/1.1.1.1/tcp/1/p2p/Qm/p2p-circuit/p2p/Qn") == "relay"
 
 
+@pytest.mark.slow
 async def test_the_canary_is_read_back_after_most_of_the_swarm_has_died() -> None:
     """Otherwise a loss that is real could never be published."""
     async with nodes(5) as (boot, *others), reader_of(boot) as reader:
