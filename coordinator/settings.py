@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from pathlib import Path
 
-from coordinator import env
+from coordinator import env, swarms
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -16,12 +16,19 @@ ALLOWED_HOSTS = env.words("SEPAL_ALLOWED_HOSTS", "127.0.0.1 localhost")
 SEPAL_URL = env.text("SEPAL_URL", "http://127.0.0.1:8000").rstrip("/")
 CSRF_TRUSTED_ORIGINS = [SEPAL_URL]
 
-# The swarm that this site watches.
-SEPAL_SWARM = env.text("SEPAL_SWARM", "main")
-SEPAL_INITIAL_PEERS = env.words("SEPAL_INITIAL_PEERS")
+# The swarms that this site watches: several from SEPAL_SWARMS, or one from the three short settings. The first one is that
+# of addresses that name none, and the one whose servers get hints.
+SEPAL_SWARMS = swarms.read(
+    env.text("SEPAL_SWARMS"),
+    {
+        "name": env.text("SEPAL_SWARM", "main"),
+        "initial_peers": env.words("SEPAL_INITIAL_PEERS"),
+        # Off, the crawler dials nobody but the addresses that servers announce; a swarm with servers behind a NAT needs it.
+        "relay": env.flag("SEPAL_RELAY"),
+    },
+)
+SEPAL_SWARM = SEPAL_SWARMS[0]["name"]
 SEPAL_CRAWL_INTERVAL_S = env.seconds("SEPAL_CRAWL_INTERVAL_S", default=30.0)
-# Off, the crawler dials nobody but the addresses that servers announce; a swarm with servers behind a NAT needs it.
-SEPAL_RELAY = env.flag("SEPAL_RELAY")
 SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
@@ -86,11 +93,15 @@ CELERY_RESULT_EXPIRES = 300
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BEAT_SCHEDULE = {
-    "crawl": {
-        "task": "monitor.tasks.crawl",
-        "schedule": SEPAL_CRAWL_INTERVAL_S,
-        # A crawl that waited longer than one interval is not worth running: the next one is due.
-        "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
+    **{
+        f"crawl {swarm['name']}": {
+            "task": "monitor.tasks.crawl",
+            "args": [swarm["name"]],
+            "schedule": SEPAL_CRAWL_INTERVAL_S,
+            # A crawl that waited longer than one interval is not worth running: the next one is due.
+            "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
+        }
+        for swarm in SEPAL_SWARMS
     },
     "watch freshness": {
         "task": "monitor.tasks.watch_freshness",

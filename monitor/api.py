@@ -7,7 +7,7 @@ from django.http import HttpRequest, JsonResponse
 from ninja import Router
 from ninja.errors import HttpError
 
-from monitor import documents, petals_state, queries, reachability
+from monitor import documents, petals_state, queries, reachability, swarms
 
 router = Router(tags=["swarm"])
 
@@ -15,18 +15,18 @@ FRESH = "public, max-age=5, stale-while-revalidate=30, stale-if-error=300"
 
 
 @router.get("/state", summary="The swarm as health.petals.dev writes it")
-def state(request: HttpRequest) -> JsonResponse:
-    return _cacheable(petals_state.state_document(queries.watch(settings.SEPAL_SWARM)))
+def state(request: HttpRequest, swarm: str = "") -> JsonResponse:
+    return _cacheable(petals_state.state_document(queries.watch(_swarm(swarm))))
 
 
 @router.get("/models", summary="Every model, worst first: can it run, who serves what, which blocks are missing")
-def models(request: HttpRequest) -> JsonResponse:
-    return _cacheable(documents.models_document(queries.watch(settings.SEPAL_SWARM)))
+def models(request: HttpRequest, swarm: str = "") -> JsonResponse:
+    return _cacheable(documents.models_document(queries.watch(_swarm(swarm))))
 
 
 @router.get("/models/{prefix}", summary="One model")
-def model(request: HttpRequest, prefix: str) -> JsonResponse:
-    document = documents.one_model_document(queries.watch(settings.SEPAL_SWARM), prefix)
+def model(request: HttpRequest, prefix: str, swarm: str = "") -> JsonResponse:
+    document = documents.one_model_document(queries.watch(_swarm(swarm)), prefix)
     if document is None:
         raise HttpError(404, f"the swarm announces no model with the prefix {prefix!r}; /api/v1/models lists those it does")
     return _cacheable(document)
@@ -44,6 +44,19 @@ async def is_reachable(request: HttpRequest, peer_id: str) -> JsonResponse:
     response = JsonResponse({"success": answer["success"], "message": answer["message"], "your_ip": your_ip})
     response["Cache-Control"] = "private, no-store"
     return response
+
+
+@router.get("/swarms", summary="The swarms that are watched here; the first is meant where an address names none")
+def all_swarms(request: HttpRequest) -> JsonResponse:
+    items = [{"name": swarm.name, "label": swarm.label, "page": f"{swarm.base}/"} for swarm in swarms.configured()]
+    return _cacheable({"items": items})
+
+
+def _swarm(name: str) -> str:
+    watched = swarms.named(name)
+    if watched is None:
+        raise HttpError(404, f"no swarm {name!r} is watched here; /api/v1/swarms lists those that are")
+    return watched.name
 
 
 def _cacheable(document: dict[str, object]) -> JsonResponse:

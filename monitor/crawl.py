@@ -1,38 +1,71 @@
-"""One pass over a swarm: read the index, read the blocks, visit who says to be online -> a Snapshot, or why there is none.
+"""One pass over a swarm: read the index, read the blocks, visit the servers -> a Snapshot, or why there is none.
 
-Knows no DHT and no clock of its own: both are arguments. What could not be read is never reported as empty.
+Knows no DHT and no clock of its own: both are arguments. What could not be read is never reported as empty. What was seen
+before is an argument too: models that the index lost are still looked for, servers that were there are still visited.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
+from monitor.probe import Known, targets, visit_all
 from swarm.errors import SwarmError
-from swarm.snapshot import Dropped, Reading, Snapshot, Visit, assemble, read_servers
-from swarm.wire.records import ModelRecord, ServerState
+from swarm.skew import with_skew
+from swarm.snapshot import (
+    AddressState,
+    Dropped,
+    Index,
+    PeerState,
+    Reading,
+    Snapshot,
+    Visit,
+    assemble,
+    read_index,
+    size_from_keys,
+)
+from swarm.wire.keys import MODELS_KEY
+from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
 
-VISITS_AT_ONCE = 32
-"""Dials in flight. Each may take 5 s: a thousand dead servers are dialled within three minutes, and p2pd is not flooded."""
+MAX_KEYS = 60_000
+"""Block keys read in one crawl: ten times the largest public swarm. The index is open to anyone, and each entry costs its
+blocks; models that have servers come first."""
+SIZED_AT_ONCE = 8
+"""Prefixes whose size is looked for in one crawl."""
+SIZED_UP_TO = 256
+"""Blocks that such a prefix is looked for under: twice the largest open model."""
 
 
 class Reader(Protocol):
     """A peer of the swarm that can be asked."""
 
     async def check_alive(self) -> None: ...
-    async def bootstrap_states(self) -> dict[str, bool]: ...
-    async def read_index(self) -> tuple[dict[str, ModelRecord], list[Dropped], bool]: ...
+    async def bootstrap_states(self) -> Entrances: ...
+    async def canary(self) -> bool: ...
+    async def read_index(self) -> Reading: ...
     async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]: ...
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit: ...
+    async def routes(self) -> Mapping[str, str]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Entrances:
+    """The bootstrap peers: which answer, over which address, and whether they know the same swarm."""
+
+    peers: Mapping[str, bool] = field(default_factory=dict)
+    addresses: tuple[AddressState, ...] = ()
+    split: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CrawlReport:
-    """Either a snapshot or a failure. `indexed` are the models that stood in the index just now. Times in Unix seconds."""
+    """Either a snapshot or a failure. `indexed` are the models that stood in the index just now. Times in Unix seconds.
+
+    `held`, `suspicion`, `lost` and `confirmed` are the gate's word on the snapshot (`monitor.gate`).
+    """
 
     swarm: str
     started_at: float
@@ -42,61 +75,119 @@ class CrawlReport:
     bootstraps: Mapping[str, bool] = field(default_factory=dict)
     keys_unread: int = 0
     indexed: frozenset[str] = frozenset()
+    addresses: tuple[AddressState, ...] = ()
+    split: str = ""
+    canary: bool | None = None
+    held: str = ""
+    suspicion: str = ""
+    lost: frozenset[tuple[str, str]] = frozenset()
+    confirmed: str = ""
 
 
-async def crawl(swarm: str, reader: Reader, clock: Callable[[], float], known: Mapping[str, ModelRecord]) -> CrawlReport:
-    """`known` models are looked for even where the index has lost them."""
-    started_at = clock()
-    bootstraps: dict[str, bool] = {}
+async def crawl(
+    swarm: str,
+    reader: Reader,
+    clock: Callable[[], float],
+    known: Mapping[str, ModelRecord],
+    previous: Snapshot | None = None,
+    look_for: Collection[str] = (),
+) -> CrawlReport:
+    """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
+    `previous` is what was last seen, those that have left since included."""
+    report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
-        bootstraps = await reader.bootstrap_states()
-        indexed, dropped, index_read = await reader.read_index()
-        if not index_read:
-            return CrawlReport(
-                swarm, started_at, clock(), failure="the index of models could not be read", bootstraps=bootstraps
-            )
-        models = {**known, **indexed}
+        entrances = await reader.bootstrap_states()
+        report = replace(report, bootstraps=entrances.peers, addresses=entrances.addresses, split=entrances.split)
+        report = replace(report, canary=await reader.canary())
+        found = await reader.read_index()
+        if found.unread:
+            return replace(report, finished_at=clock(), failure="the index of models could not be read")
+        servers = _by_peer(previous)
+        index = read_index(found, {prefix: record for prefix, record in known.items() if _serves(servers, prefix)})
+        wanted = {**known, **index.models}
+        wanted.update(await _sized(reader, (index.unsized | frozenset(look_for)) - wanted.keys(), clock))
+        models, too_many = _affordable(wanted, servers)
         readings = await reader.read_blocks({prefix: record.num_blocks for prefix, record in models.items()})
         at = clock()
-        visits = await _visit_all(reader, models, readings, at)
+        visits = await visit_all(reader.visit, targets(models, readings, servers, at))
+        routes = await reader.routes()
         # A p2pd that died in the meantime makes every visit fail: that says nothing about the servers.
         await reader.check_alive()
     except SwarmError as error:
-        return CrawlReport(swarm, started_at, clock(), failure=str(error), bootstraps=bootstraps)
+        return replace(report, finished_at=clock(), failure=str(error))
+    snapshot = _snapshot(swarm, at, models, readings, _by_route(visits, routes), servers, index)
+    snapshot = replace(snapshot, dropped=(*index.dropped, *too_many, *snapshot.dropped))
+    snapshot = with_skew(snapshot, previous)
+    unread = sum(len(reading.unread) for reading in readings.values())
+    indexed = frozenset(index.models) | index.unsized
+    return replace(report, finished_at=clock(), snapshot=snapshot, keys_unread=unread, indexed=indexed)
+
+
+def _snapshot(
+    swarm: str,
+    at: float,
+    models: Mapping[str, ModelRecord],
+    readings: Mapping[str, Reading],
+    visits: Mapping[str, Mapping[str, Visit]],
+    known: Known,
+    index: Index,
+) -> Snapshot:
+    conflicts = dict(index.conflicts)
+    for prefix in sorted(index.unsized & models.keys()):
+        conflicts[prefix] = "its entry in the index of models cannot be used; its size is what its block keys show"
     parts = [
         # One model at a time: a peer may serve two models and hold its blocks of only one.
-        assemble(swarm, at, {prefix: record}, readings, visits[prefix])
+        assemble(swarm, at, {prefix: record}, readings, visits.get(prefix, {}), (), known, conflicts)
         for prefix, record in sorted(models.items())
     ]
-    snapshot = Snapshot(
+    return Snapshot(
         swarm,
         at,
         tuple(chain.from_iterable(part.models for part in parts)),
-        (*dropped, *chain.from_iterable(part.dropped for part in parts)),
+        tuple(chain.from_iterable(part.dropped for part in parts)),
     )
-    unread = sum(len(reading.unread) for reading in readings.values())
-    return CrawlReport(swarm, started_at, clock(), snapshot, "", bootstraps, unread, frozenset(indexed))
 
 
-async def _visit_all(
-    reader: Reader, models: Mapping[str, ModelRecord], readings: Mapping[str, Reading], at: float
-) -> dict[str, dict[str, Visit]]:
-    """By prefix and peer id. Joining and leaving servers are taken at their word: they do not say to answer."""
-    gate = asyncio.Semaphore(VISITS_AT_ONCE)
+async def _sized(reader: Reader, prefixes: frozenset[str], clock: Callable[[], float]) -> dict[str, ModelRecord]:
+    """Models that the index names without saying how large they are, as far as their block keys show it."""
+    chosen = sorted(prefixes)[:SIZED_AT_ONCE]
+    if not chosen:
+        return {}
+    readings = await reader.read_blocks(dict.fromkeys(chosen, SIZED_UP_TO))
+    sizes = {prefix: size_from_keys(prefix, readings[prefix], clock()) for prefix in chosen}
+    return {prefix: ModelRecord(size, None) for prefix, size in sizes.items() if size is not None}
 
-    async def gated(visiting: Awaitable[Visit]) -> Visit:
-        async with gate:
-            return await visiting
 
-    targets = [
-        (prefix, peer_id, span)
-        for prefix, record in models.items()
-        for peer_id, (announced, span, _) in read_servers(prefix, record.num_blocks, readings[prefix], at)[0].items()
-        if announced.state is ServerState.ONLINE
-    ]
-    answers = await asyncio.gather(*(gated(reader.visit(peer_id, prefix, span)) for prefix, peer_id, span in targets))
-    visits: dict[str, dict[str, Visit]] = {prefix: {} for prefix in models}
-    for (prefix, peer_id, _), answer in zip(targets, answers, strict=True):
-        visits[prefix][peer_id] = answer
-    return visits
+def _affordable(wanted: Mapping[str, ModelRecord], servers: Known) -> tuple[dict[str, ModelRecord], list[Dropped]]:
+    """As many models as one crawl can read, those with servers first, then the smaller ones."""
+    models: dict[str, ModelRecord] = {}
+    dropped: list[Dropped] = []
+    left = MAX_KEYS
+    for prefix in sorted(wanted, key=lambda prefix: (prefix not in servers, wanted[prefix].num_blocks, prefix)):
+        if wanted[prefix].num_blocks > left:
+            detail = f"{wanted[prefix].num_blocks} blocks are more than are left of the {MAX_KEYS:,} that one crawl reads"
+            dropped.append(Dropped(MODELS_KEY, repr(prefix), "too-many-models", detail))
+            continue
+        models[prefix] = wanted[prefix]
+        left -= wanted[prefix].num_blocks
+    return models, dropped
+
+
+def _by_peer(previous: Snapshot | None) -> Known:
+    models = previous.models if previous is not None else ()
+    return {model.prefix: {server.peer_id: server for server in model.servers} for model in models if model.servers}
+
+
+def _serves(servers: Known, prefix: str) -> bool:
+    return any(server.state is PeerState.ONLINE for server in servers.get(prefix, {}).values())
+
+
+def _by_route(visits: Mapping[str, Mapping[str, Visit]], routes: Mapping[str, str]) -> dict[str, dict[str, Visit]]:
+    return {
+        prefix: {
+            peer_id: replace(visit, via=routes.get(peer_id, "")) if visit.answered and not visit.via else visit
+            for peer_id, visit in answers.items()
+        }
+        for prefix, answers in visits.items()
+    }

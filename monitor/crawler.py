@@ -12,14 +12,18 @@ import threading
 import time
 from collections.abc import Mapping
 
-from monitor.crawl import CrawlReport, crawl
+from monitor.crawl import CrawlReport, Entrances, crawl
+from swarm.dht import entrances
 from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.background import BackgroundLoop
+from swarm.dht.canary import sings
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
-from swarm.dht.reading import read_blocks, read_index
+from swarm.dht.reading import read_blocks, read_keys
+from swarm.dht.routes import routes
 from swarm.errors import LocalError, SwarmError, Unreachable
-from swarm.snapshot import Dropped, Outcome, Reading, Visit
+from swarm.snapshot import Outcome, Reading, Snapshot, Visit
+from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
 
@@ -41,11 +45,15 @@ class NodeReader:
     async def check_alive(self) -> None:
         await self._node.check_alive()
 
-    async def bootstrap_states(self) -> dict[str, bool]:
-        return await self._node.bootstrap_states()
+    async def bootstrap_states(self) -> Entrances:
+        states, split = await entrances.look(self._node)
+        return Entrances(entrances.peers_up(states), states, split)
 
-    async def read_index(self) -> tuple[dict[str, ModelRecord], list[Dropped], bool]:
-        return await read_index(self._node)
+    async def canary(self) -> bool:
+        return await sings(self._node)
+
+    async def read_index(self) -> Reading:
+        return await read_keys(self._node, [MODELS_KEY])
 
     async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
         return await read_blocks(self._node, models)
@@ -53,11 +61,15 @@ class NodeReader:
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
         return await visit(self._node.p2p, peer_id, prefix, span)
 
+    async def routes(self) -> Mapping[str, str]:
+        return await routes(self._node.p2p)
+
 
 class Crawler:
     """Owns the node and the loop that it lives on. Safe to share between the threads of a worker."""
 
-    def __init__(self, initial_peers: tuple[str, ...], relay: bool = False) -> None:
+    def __init__(self, initial_peers: tuple[str, ...], relay: bool = False, look_for: tuple[str, ...] = ()) -> None:
+        self._look_for = look_for
         self._initial_peers = initial_peers
         self._relay = relay
         self._loop = BackgroundLoop("crawler")
@@ -65,7 +77,7 @@ class Crawler:
         self._node_lock = threading.Lock()
         self._crawling = threading.Lock()
 
-    def crawl(self, swarm: str, known: Mapping[str, ModelRecord]) -> CrawlReport | None:
+    def crawl(self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None) -> CrawlReport | None:
         """What this crawl found, or why it failed; None where another one is still running.
 
         Where not even a peer could be started, none of the bootstrap peers has answered it.
@@ -76,13 +88,39 @@ class Crawler:
         bootstraps: dict[str, bool] = {}
         try:
             node = self._living_node()
-            return self._loop.run(crawl(swarm, NodeReader(node), time.time, known), CRAWL_TIMEOUT_S)
+            return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
         except SwarmError as error:
             if self._node is None and isinstance(error, Unreachable):
                 bootstraps = {peer_id_of(address): False for address in parse_peer_addresses(self._initial_peers)}
             return CrawlReport(swarm, started_at, time.time(), failure=str(error), bootstraps=bootstraps)
         finally:
             self._crawling.release()
+
+    def crawl_elsewhere(
+        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None
+    ) -> CrawlReport | None:
+        """The swarm once more, by a new peer that enters it through another bootstrap peer than the first; None where there is
+        no other. For a crawl that is hard to believe: the peer that made it is given up as well."""
+        with self._node_lock:
+            self._discard()
+        addresses = parse_peer_addresses(self._initial_peers)
+        others = tuple(address for address in addresses if peer_id_of(address) != peer_id_of(addresses[0]))
+        if not others:
+            return None
+        started_at = time.time()
+        with self._crawling:
+            try:
+                config = NodeConfig(others, client_mode=True, relay=self._relay)
+                node = self._loop.run(start_node(config), NODE_TIMEOUT_S)
+                try:
+                    return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
+                finally:
+                    self._end(node)
+            except SwarmError as error:
+                return CrawlReport(swarm, started_at, time.time(), failure=str(error))
+
+    async def _pass(self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None) -> CrawlReport:
+        return await crawl(swarm, NodeReader(node), time.time, known, previous, self._look_for)
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""
@@ -113,9 +151,10 @@ class Crawler:
 
     def _discard(self) -> None:
         node, self._node = self._node, None
-        if node is None:
-            return
+        if node is not None:
+            self._end(node)
 
+    def _end(self, node: Node) -> None:
         async def stop_quietly() -> None:
             # A door: the peer is broken already, and so may be any step of its orderly end.
             with contextlib.suppress(Exception):
@@ -128,12 +167,12 @@ class Crawler:
 _making = threading.Lock()
 
 
-def crawler_for(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
-    """The process's crawler. Two threads that ask at once get the same one."""
+def crawler_for(initial_peers: tuple[str, ...], relay: bool, look_for: tuple[str, ...] = ()) -> Crawler:
+    """The process's crawler of a swarm. Two threads that ask at once get the same one."""
     with _making:
-        return _crawler(initial_peers, relay)
+        return _crawler(initial_peers, relay, look_for)
 
 
 @functools.cache
-def _crawler(initial_peers: tuple[str, ...], relay: bool) -> Crawler:
-    return Crawler(initial_peers, relay)
+def _crawler(initial_peers: tuple[str, ...], relay: bool, look_for: tuple[str, ...]) -> Crawler:
+    return Crawler(initial_peers, relay, look_for)

@@ -6,16 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from monitor.extensions import registered
-from monitor.published import (
-    Published,
-    Standing,
-    Watch,
-    cache_left_of,
-    rfc3339,
-    standing,
-    standings,
-    version_of,
-)
+from monitor.published import Published, Standing, Watch, rfc3339, standing, standings
+from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
 from swarm.wire.spans import Span
 
@@ -28,13 +20,22 @@ def models_document(seen: Watch) -> dict[str, Any]:
         "items": [model_document(published, item) for item in standings(published)] if published else [],
         "observed_at": rfc3339(published.snapshot.at) if published else None,
         "stale": not seen.sees,
+        "held": published.held or None if published else None,
         "expected_interval_s": seen.interval_s,
         "last_crawl": {
-            "succeeded": not last.failure,
-            "reason": last.failure or None,
+            "succeeded": not last.failure and not last.held,
+            "held": bool(last.held),
+            "reason": last.failure or last.held or None,
+            "confirmed": last.confirmed or None,
             "finished_at": rfc3339(last.finished_at),
             "bootstraps_up": last.bootstraps_up,
             "bootstraps": len(last.bootstraps),
+            "bootstrap_addresses": [
+                {"peer_id": state.peer_id, "family": state.family, "step": state.step, "detail": state.detail or None}
+                for state in last.addresses
+            ],
+            "split": last.split or None,
+            "overran": seen.overrun,
             "keys_unread": last.keys_unread,
             "dropped": dict(last.dropped),
         }
@@ -57,12 +58,14 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "prefix": model.prefix,
         "repository": model.repository,
         "num_blocks": model.num_blocks,
+        "conflict": model.conflict or None,
         "verdict": item.verdict.value,
         "sentence": item.sentence,
         "since": rfc3339(item.since) if item.since is not None else None,
         "holes": _pairs(covered.holes),
         "thin": _pairs(covered.thin),
         "unread": _pairs(covered.unread),
+        "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
         "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
         "servers": [_server_document(published, model.prefix, server) for server in servers],
@@ -70,6 +73,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
         "observed_at": rfc3339(published.snapshot.at),
         "stale": item.stale,
+        "held": published.held or None,
         "expected_interval_s": published.interval_s,
     }
 
@@ -79,7 +83,7 @@ def _server_document(published: Published, prefix: str, server: Server) -> dict[
     return {
         "peer_id": server.peer_id,
         "public_name": server.record.public_name,
-        "state": server.state.value,
+        "state": shown_state(server),
         "state_since": rfc3339(sighting.state_since) if sighting else None,
         "last_seen": rfc3339(sighting.last_seen) if sighting else None,
         "start": server.span.start,
@@ -88,7 +92,32 @@ def _server_document(published: Published, prefix: str, server: Server) -> dict[
         "cache_tokens_left": cache_left_of(server),
         "version": version_of(server),
         "using_relay": server.record.using_relay,
-        "reachability": {"outcome": server.visit.outcome.value, "detail": server.visit.detail} if server.visit else None,
+        "conflict": server.conflict or None,
+        "clock_skew_s": server.skew_s,
+        "reachability": _reachability(server),
+    }
+
+
+def _reachability(server: Server) -> dict[str, Any] | None:
+    visit = server.visit
+    if visit is None:
+        return None
+    return {
+        "outcome": visit.outcome.value,
+        "detail": visit.detail,
+        "asked_at": rfc3339(visit.at),
+        "asked_for": [visit.span.start, visit.span.end] if visit.span else None,
+        "addresses_tried": list(visit.addresses),
+        "via": visit.via or None,
+    }
+
+
+def route_document(item: Standing) -> dict[str, Any]:
+    """A client's view: would a request find its way from the first block to the last, through servers with room for it?"""
+    return {
+        "exists": None if item.stale or item.route.unknown else item.route.exists,
+        "servers": list(item.route.peers),
+        "words": item.route.words,
     }
 
 

@@ -22,6 +22,7 @@ from monitor import pages
 from monitor.extensions import registered
 from monitor.published import Watch
 from monitor.queries import watch
+from monitor.swarms import named
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def push(swarm: str) -> None:
     cache.set(f"push.recent.{swarm}", 1, timeout=PUSH_GAP_S)
     seen = watch(swarm)
     send = async_to_sync(_send_all)
-    send({page: render(page, seen).message for page in page_keys(seen)})
+    send({page_of(swarm, page): render(page, seen).message for page in page_keys(seen)})
 
 
 def page_keys(seen: Watch) -> list[str]:
@@ -58,6 +59,12 @@ def page_keys(seen: Watch) -> list[str]:
 
 def model_key(prefix: str) -> str:
     return f"m/{prefix}"
+
+
+def page_of(swarm: str, page: str) -> str:
+    """The page's key with its swarm, where that is not the first one: what stands in the address of its socket."""
+    watched = named(swarm)
+    return f"{watched.base}/{page}".lstrip("/") if watched is not None else page
 
 
 def group_of(page: str) -> str:
@@ -82,14 +89,21 @@ class Rendered:
 def render(page: str, seen: Watch) -> Rendered:
     if page == "overview":
         shown = pages.overview_page(seen)
-        return Rendered(shown.title, render_to_string("monitor/_overview.html", {"page": shown}))
+        return Rendered(shown.title, render_to_string("monitor/_overview.html", {"page": shown, **_addresses(seen.swarm)}))
     prefix = page.removeprefix("m/")
     model = pages.model_page(seen, prefix)
     if model is None:
         absent = pages.absent_page(seen, prefix)
-        return Rendered(absent.title, render_to_string("monitor/_absent.html", {"page": absent}), found=False)
-    context = {"page": model, "extensions": _extensions(seen.swarm, prefix)}
+        return Rendered(
+            absent.title, render_to_string("monitor/_absent.html", {"page": absent, **_addresses(seen.swarm)}), found=False
+        )
+    context = {"page": model, "extensions": _extensions(seen.swarm, prefix), **_addresses(seen.swarm)}
     return Rendered(model.title, render_to_string("monitor/_model.html", context))
+
+
+def _addresses(swarm: str) -> dict[str, str]:
+    watched = named(swarm)
+    return {"base": watched.base, "query": watched.query} if watched is not None else {"base": "", "query": ""}
 
 
 def _extensions(swarm: str, prefix: str) -> list[str]:

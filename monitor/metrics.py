@@ -11,11 +11,12 @@ from collections.abc import Iterable, Iterator
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from monitor.published import Standing, Watch, standings
+from monitor.published import CrawlFacts, Standing, Watch, standings
+from monitor.serving import FULL, shown_state
 from swarm.coverage import Verdict
 from swarm.snapshot import PeerState
 
-SHOWN_STATES = (PeerState.ONLINE, PeerState.JOINING, PeerState.LEAVING, PeerState.UNREACHABLE, PeerState.GONE)
+SHOWN_STATES = (*(state.value for state in PeerState), FULL)
 
 
 class SwarmCollector(Collector):
@@ -29,7 +30,7 @@ class SwarmCollector(Collector):
             found = standings(published)
             yield from _model_metrics(found)
             yield from _block_metrics(found)
-            absent = {prefix: [s.state for s in servers] for prefix, servers in published.absent.items()}
+            absent = {prefix: [shown_state(s) for s in servers] for prefix, servers in published.absent.items()}
             yield _servers(found, absent)
 
 
@@ -39,11 +40,16 @@ def _crawl_metrics(seen: Watch) -> Iterator[Metric]:
         yield _gauge(
             "swarm_crawl_last_success_timestamp_seconds", "When the last good crawl read the swarm", published.snapshot.at
         )
-    yield _gauge("swarm_stale", "1 where no crawl has succeeded for three intervals", float(not seen.sees))
+    yield _gauge("swarm_stale", "1 where nothing that may be believed was seen lately", float(not seen.sees))
     if last is None:
         return
-    yield _gauge("swarm_crawl_ok", "1 where the last crawl succeeded", float(not last.failure))
+    held = published is not None and bool(published.held)
+    yield _gauge("swarm_held", "1 where what was crawled last is held back as hard to believe", float(held))
+    yield _gauge("swarm_crawl_ok", "1 where the last crawl succeeded", float(not last.failure and not last.held))
     yield _gauge("swarm_crawl_duration_seconds", "How long the last crawl took", last.duration_s)
+    yield _gauge("swarm_crawl_overran", "1 where the last crawl took longer than the time between two", float(seen.overrun))
+    yield _gauge("swarm_split", "1 where the bootstrap peers do not know the same swarm", float(bool(last.split)))
+    yield _addresses(last)
     yield _gauge("swarm_keys_unread", "DHT keys that nobody answered for in the last crawl", last.keys_unread)
     bootstraps = GaugeMetricFamily("swarm_bootstrap_peers", "Bootstrap peers by whether they answer", labels=["answers"])
     bootstraps.add_metric(["yes"], last.bootstraps_up)
@@ -55,16 +61,32 @@ def _crawl_metrics(seen: Watch) -> Iterator[Metric]:
     yield dropped
 
 
+def _addresses(last: CrawlFacts) -> Metric:
+    family = GaugeMetricFamily(
+        "swarm_bootstrap_addresses", "Bootstrap addresses by kind and by how far a query came", labels=["family", "step"]
+    )
+    for (kind, step), count in sorted(Counter((state.family, state.step) for state in last.addresses).items()):
+        family.add_metric([kind, step], count)
+    return family
+
+
 def _model_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
     complete = GaugeMetricFamily("swarm_model_complete", "1 where every block has an online server", labels=["model"])
+    routable = GaugeMetricFamily("swarm_model_routable", "1 where a client finds a way with room for it", labels=["model"])
+    conflicts = GaugeMetricFamily("swarm_conflicts", "Servers whose record contradicts what they answer", labels=["model"])
     lowest = GaugeMetricFamily("swarm_model_min_redundancy", "Online servers of the block with the fewest", labels=["model"])
     for item in found:
         if item.verdict is not Verdict.UNKNOWN:
             complete.add_metric([item.model.prefix], float(item.verdict is not Verdict.BROKEN))
+        if not item.route.unknown:
+            routable.add_metric([item.model.prefix], float(item.route.exists))
+        conflicts.add_metric([item.model.prefix], sum(bool(server.conflict) for server in item.model.servers))
         if item.coverage.min_redundancy is not None:
             lowest.add_metric([item.model.prefix], item.coverage.min_redundancy)
     yield complete
     yield lowest
+    yield routable
+    yield conflicts
 
 
 def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
@@ -84,12 +106,12 @@ def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
     yield speed
 
 
-def _servers(found: Iterable[Standing], absent: dict[str, list[PeerState]]) -> Metric:
+def _servers(found: Iterable[Standing], absent: dict[str, list[str]]) -> Metric:
     family = GaugeMetricFamily("swarm_servers", "Servers of a model by state", labels=["model", "state"])
     for item in found:
-        counts = Counter([*(server.state for server in item.model.servers), *absent.get(item.model.prefix, [])])
+        counts = Counter([*(shown_state(server) for server in item.model.servers), *absent.get(item.model.prefix, [])])
         for state in SHOWN_STATES:
-            family.add_metric([item.model.prefix, state.value], counts[state])
+            family.add_metric([item.model.prefix, state], counts[state])
     return family
 
 

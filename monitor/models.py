@@ -28,6 +28,7 @@ MODEL_REMEMBERED_FOR = timedelta(hours=1)
 class CrawlOutcome(models.TextChoices):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    HELD = "held"
 
 
 class CrawlQuerySet(models.QuerySet["Crawl"]):
@@ -40,21 +41,27 @@ class CrawlQuerySet(models.QuerySet["Crawl"]):
     def newest_success(self) -> Crawl | None:
         return self.filter(outcome=CrawlOutcome.SUCCEEDED).newest()
 
-    def first_failure_after(self, moment: datetime | None) -> Crawl | None:
-        failed = self.filter(outcome=CrawlOutcome.FAILED)
-        return (failed.filter(started_at__gt=moment) if moment else failed).order_by("started_at", "pk").first()
+    def without_result_after(self, moment: datetime | None) -> Self:
+        """Crawls since then that published nothing: failed or held back."""
+        vain = self.exclude(outcome=CrawlOutcome.SUCCEEDED)
+        return vain.filter(started_at__gt=moment) if moment else vain
 
 
 class Crawl(models.Model):
-    """One attempt to read the swarm. A failed one says why, and leaves what was known as it was."""
+    """One attempt to read the swarm. One that failed, or whose result was not believed, says why, and leaves what was known."""
 
     swarm = models.CharField(max_length=64)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField()
     observed_at = models.DateTimeField(null=True, help_text="The snapshot's own time; empty where the crawl failed")
     outcome = models.CharField(max_length=16, choices=CrawlOutcome)
-    reason = models.TextField(blank=True, help_text="Why it failed")
+    reason = models.TextField(blank=True, help_text="Why it failed, or why its result was held back")
+    suspicion = models.CharField(max_length=16, blank=True, help_text="The kind of doubt that held its result back")
+    lost = models.JSONField(default=list, help_text="Servers whose loss is in doubt: model prefix and peer id")
+    confirmed = models.TextField(blank=True, help_text="How a doubtful result was confirmed before it was published")
     bootstraps = models.JSONField(default=dict, help_text="Bootstrap peer id: whether it answered")
+    addresses = models.JSONField(default=list, help_text="Bootstrap addresses: peer, family, how far a query through it came")
+    split = models.TextField(blank=True, help_text="Bootstrap peers that do not know the same swarm")
     keys_unread = models.PositiveIntegerField(default=0, help_text="DHT keys that nobody answered for")
     dropped_counts = models.JSONField(default=dict, help_text="Records left out, by reason")
     dropped = models.JSONField(default=list, help_text="The first of them: key, subkey, reason, detail")
@@ -68,9 +75,10 @@ class Crawl(models.Model):
             models.CheckConstraint(condition=Q(finished_at__gte=F("started_at")), name="crawl_ends_after_start"),
             models.CheckConstraint(
                 condition=Q(outcome="succeeded", reason="", observed_at__isnull=False)
-                | (Q(outcome="failed", observed_at__isnull=True) & ~Q(reason="")),
+                | (Q(outcome__in=["failed", "held"], observed_at__isnull=True) & ~Q(reason="")),
                 name="crawl_failed_with_reason",
             ),
+            models.CheckConstraint(condition=Q(outcome="held") ^ Q(suspicion=""), name="crawl_held_with_suspicion"),
         ]
 
     def __str__(self) -> str:
@@ -104,6 +112,7 @@ class WatchedModel(models.Model):
     observed_at = models.DateTimeField(help_text="The time of the last snapshot that holds it")
     verdict = models.CharField(max_length=16, choices=[(verdict.value, verdict.value) for verdict in Verdict])
     verdict_since = models.DateTimeField()
+    conflict = models.TextField(blank=True, help_text="What contradicts it in the index of models")
 
     objects = WatchedModelQuerySet.as_manager()
 
@@ -144,6 +153,12 @@ class ServerRow(models.Model):
     round_trip_s = models.FloatField(null=True)
     visit_version = models.CharField(max_length=64, null=True)  # noqa: DJ001  (not said is not empty)
     visit_cache_tokens_left = models.BigIntegerField(null=True)
+    visit_start = models.PositiveIntegerField(null=True, help_text="The span whose edges it was asked for")
+    visit_end = models.PositiveIntegerField(null=True)
+    visit_addresses = ArrayField(models.TextField(), default=list, help_text="Addresses that were tried, without their hosts")
+    visit_via = models.CharField(max_length=16, blank=True, help_text="direct or relay, where that is known")
+    conflict = models.TextField(blank=True, help_text="Where its own answer and its record contradict each other")
+    skew_s = models.FloatField(null=True, help_text="How far its clock seems to run ahead of ours; negative: behind")
 
     objects = ServerRowQuerySet.as_manager()
 

@@ -24,17 +24,43 @@ def notices(seen: Watch) -> tuple[Notice, ...]:
     if last is None:
         return (Notice("note", "First check running. The page fills by itself."),)
     said: list[Notice] = []
+    if last.held and published is None:
+        said.append(Notice("warning", _held(last.held, None)))
     if last.failure and not seen.sees:
         said.append(Notice("warning", _blind(seen, last)))
     elif last.failure:
         said.append(Notice("note", f"The last check failed ({last.failure}). What you see is from the one before."))
-    if published is not None and published.stale:
+    if published is not None and published.held:
+        said.append(Notice("warning", _held(published.held, published.age_s())))
+    if published is not None and published.late:
         said.append(Notice("warning", _stale(published.age_s(), seen.interval_s)))
     if published is not None and not published.stale and not published.snapshot.models:
         said.append(Notice("note", _empty(last)))
     if published is not None and not published.stale and last.keys_unread and not last.failure:
         said.append(Notice("note", f"{last.keys_unread} keys could not be read in the last check: what they hold is unknown."))
+    said.extend(Notice("note", words) for words in _about_the_last_check(seen, last))
     return tuple(said)
+
+
+def _about_the_last_check(seen: Watch, last: CrawlFacts) -> list[str]:
+    said: list[str] = []
+    if last.split:
+        said.append(f"The swarm is split: {last.split}. We show what we reach.")
+    down = [state for state in last.addresses if not state.up]
+    if down and last.bootstraps_up:
+        listed = "; ".join(f"…{state.peer_id[-6:]} over {state.family}: {state.detail or state.step}" for state in down)
+        said.append(f"{len(down)} of {len(last.addresses)} bootstrap addresses do not answer ({listed}).")
+    if last.confirmed:
+        said.append(f"The last check was doubted, then confirmed: {_ended(last.confirmed)}")
+    if seen.overrun:
+        said.append(f"The last check took {ago(last.duration_s)}, longer than the {seen.interval_s:g} s between two checks.")
+    return said
+
+
+def _held(reason: str, age_s: float | None) -> str:
+    shown = "There is nothing else to show yet." if age_s is None else f"What you see is from {ago(age_s)} ago."
+    held = f"What we see now is hard to believe, so it is held back: {_ended(reason)} {shown}"
+    return f"{held} Until a second look confirms it, nothing is advised and no downtime is counted."
 
 
 def _blind(seen: Watch, last: CrawlFacts) -> str:

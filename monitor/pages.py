@@ -5,6 +5,7 @@ A state is always symbol, word and colour. A figure that was not shared says so;
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 
 from monitor.notices import Notice, notices
@@ -80,6 +81,8 @@ class ModelPage:
     servers_left_out: int
     dropped: DroppedNote | None
     stale: bool
+    conflict: str
+    route: str
     not_shared: str = NOT_SHARED
 
     @property
@@ -89,12 +92,14 @@ class ModelPage:
 
 @dataclass(frozen=True, slots=True)
 class AbsentPage:
-    """A model that the swarm does not announce; `others` are those that it does: prefix and number of servers."""
+    """A model that the swarm does not announce; `others` are those that it does: prefix and number of servers, `meant` the one
+    whose name is nearest."""
 
     title: str
     prefix: str
     notices: tuple[Notice, ...]
     others: tuple[tuple[str, int], ...]
+    meant: str | None = None
 
 
 def overview_page(seen: Watch) -> OverviewPage:
@@ -139,13 +144,26 @@ def model_page(seen: Watch, prefix: str) -> ModelPage | None:
         servers_left_out=left_out,
         dropped=dropped_note(published, prefix),
         stale=item.stale,
+        conflict=model.conflict,
+        route=_route(item),
     )
+
+
+def _route(item: Standing) -> str:
+    """A client's view, where it says more than the coverage does."""
+    if item.stale or item.route.unknown or item.verdict is Verdict.BROKEN:
+        return ""
+    if item.route.exists:
+        return f"A client finds a way {item.route.words}."
+    return f"A client finds no way now: {item.route.words}."
 
 
 def absent_page(seen: Watch, prefix: str) -> AbsentPage:
     models = seen.published.snapshot.models if seen.published else ()
+    near = difflib.get_close_matches(prefix.lower(), [model.prefix.lower() for model in models], n=1)
+    meant = next((model.prefix for model in models if near and model.prefix.lower() == near[0]), None)
     others = tuple((model.prefix, len(model.servers)) for model in models)
-    return AbsentPage(f"No servers for prefix {prefix}", prefix, notices(seen), others)
+    return AbsentPage(f"No servers for prefix {prefix}", prefix, notices(seen), others, meant)
 
 
 def _overall(seen: Watch, cards: tuple[ModelCard, ...]) -> tuple[str, str, str]:

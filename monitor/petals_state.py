@@ -9,7 +9,8 @@ import math
 from collections import Counter
 from typing import Any
 
-from monitor.published import Published, Standing, Watch, cache_left_of, standings, version_of
+from monitor.published import Published, Standing, Watch, standings
+from monitor.serving import cache_left_of, version_of
 from swarm.coverage import Verdict
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.records import ServerState

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from monitor.serving import ClientRoute, client_route
 from swarm.coverage import Coverage, Verdict, coverage
-from swarm.snapshot import Model, Server, Snapshot
+from swarm.snapshot import AddressState, Model, Server, Snapshot
 
 MISSED_INTERVALS = 3
 """After so many missed crawls a snapshot is stale: one may be lost to a restart, two to a slow swarm."""
@@ -28,7 +29,8 @@ class Sighting:
 
 @dataclass(frozen=True, slots=True)
 class CrawlFacts:
-    """One attempt to read the swarm. `failure` is empty where it succeeded; `dropped` counts records left out, by reason."""
+    """One attempt to read the swarm. `failure` is empty where it could be read; `held` where the result was believed, otherwise
+    it says why not; `confirmed` says how a doubt was settled. `dropped` counts records left out, by reason."""
 
     started_at: float
     finished_at: float
@@ -36,6 +38,10 @@ class CrawlFacts:
     bootstraps: Mapping[str, bool] = field(default_factory=dict)
     keys_unread: int = 0
     dropped: Mapping[str, int] = field(default_factory=dict)
+    held: str = ""
+    confirmed: str = ""
+    addresses: tuple[AddressState, ...] = ()
+    split: str = ""
 
     @property
     def duration_s(self) -> float:
@@ -50,8 +56,9 @@ class CrawlFacts:
 class Published:
     """The last snapshot as it may be shown at `read_at`.
 
-    `absent` holds by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked);
-    `sightings` is by prefix and peer id, `verdict_since` by prefix.
+    `held` says why what was crawled since is not believed: then this is all there is to show, and it is stale. `absent` holds
+    by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked); `sightings` is by
+    prefix and peer id, `verdict_since` by prefix.
     """
 
     snapshot: Snapshot
@@ -62,12 +69,18 @@ class Published:
     absent: Mapping[str, tuple[Server, ...]] = field(default_factory=dict)
     sightings: Mapping[tuple[str, str], Sighting] = field(default_factory=dict)
     verdict_since: Mapping[str, float] = field(default_factory=dict)
+    held: str = ""
 
     def age_s(self, now: float | None = None) -> float:
         return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
 
     @property
     def stale(self) -> bool:
+        return bool(self.held) or self.late
+
+    @property
+    def late(self) -> bool:
+        """Too old to be believed, whatever the reason."""
         return self.age_s() > MISSED_INTERVALS * self.interval_s
 
 
@@ -87,6 +100,11 @@ class Watch:
         """Whether what is published may be believed now."""
         return self.published is not None and not self.published.stale
 
+    @property
+    def overrun(self) -> bool:
+        """Whether the last crawl took longer than the time between two."""
+        return self.last_crawl is not None and self.last_crawl.duration_s > self.interval_s
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -98,15 +116,18 @@ class Standing:
     sentence: str
     since: float | None
     stale: bool
+    route: ClientRoute
 
 
 def standing(published: Published, model: Model) -> Standing:
     covered = coverage(model)
+    route = client_route(model)
     if published.stale:
         was = covered.sentence().replace("; every block has two or more servers", "")
         sentence = f"unknown — {_was(covered.verdict, was)} {ago(published.age_s())} ago"
-        return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, stale=True)
-    return Standing(model, covered, covered.verdict, covered.sentence(), published.verdict_since.get(model.prefix), stale=False)
+        return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, True, route)
+    since = published.verdict_since.get(model.prefix)
+    return Standing(model, covered, covered.verdict, covered.sentence(), since, False, route)
 
 
 def standings(published: Published) -> list[Standing]:
@@ -138,14 +159,3 @@ def _was(verdict: Verdict, sentence: str) -> str:
     told = {Verdict.BROKEN: ("cannot run", "could not run"), Verdict.UNKNOWN: ("unknown", "was unknown")}
     now, then = told.get(verdict, ("runs", "ran"))
     return then + sentence.removeprefix(now).replace(" has ", " had ").replace(" have ", " had ")
-
-
-def version_of(server: Server) -> str | None:
-    """A server's own answer beats its record."""
-    return (server.visit.version if server.visit else None) or server.record.version
-
-
-def cache_left_of(server: Server) -> int | None:
-    """Cache left in tokens, keys and values of all blocks of the span together; the last answer beats the record."""
-    asked = server.visit.cache_tokens_left if server.visit else None
-    return server.record.cache_tokens_left if asked is None else asked

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from django.conf import settings
 from django.db import transaction
 
-from monitor.models import Crawl, ServerRow, WatchedModel
+from monitor.gate import Held, Suspicion
+from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rows import record_from_json
-from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
-from swarm.wire.records import ModelRecord
+from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
+from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span
 
 
@@ -29,16 +31,22 @@ def watch(swarm: str, now: float | None = None) -> Watch:
     with transaction.atomic():
         crawls = Crawl.objects.of(swarm)
         last, success = crawls.newest(), crawls.newest_success()
-        failed = last is not None and last != success
-        first_failure = crawls.first_failure_after(success.started_at if success else None) if failed else None
-        published = _published(success, read_at, interval_s, last.reason if last and failed else "") if success else None
+        held, failing_since = "", None
+        if last is not None and last != success:
+            vain = crawls.without_result_after(success.started_at if success else None)
+            first = vain.order_by("started_at", "pk").first()
+            failing_since = first.started_at.timestamp() if first else None
+            doubted = last if last.outcome == CrawlOutcome.HELD else vain.filter(outcome=CrawlOutcome.HELD).newest()
+            held = doubted.reason if doubted else ""
+        failure = last.reason if last and last.outcome == CrawlOutcome.FAILED else ""
+        published = _published(success, read_at, interval_s, failure, held) if success else None
     return Watch(
         swarm=swarm,
         read_at=read_at,
         interval_s=interval_s,
         published=published,
         last_crawl=_facts(last) if last else None,
-        failing_since=first_failure.started_at.timestamp() if first_failure else None,
+        failing_since=failing_since,
     )
 
 
@@ -48,12 +56,44 @@ def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:
     return {row.prefix: ModelRecord(row.num_blocks, row.repository) for row in remembered}
 
 
+def remembered(swarm: str, now: float) -> Snapshot | None:
+    """The last snapshot, with those servers that have vanished from it lately without a word: they may still answer."""
+    published = latest_snapshot(swarm, now)
+    if published is None:
+        return None
+    models = tuple(
+        replace(
+            model,
+            servers=(*model.servers, *(s for s in published.absent.get(model.prefix, ()) if _may_answer(published, model, s))),
+        )
+        for model in published.snapshot.models
+    )
+    return replace(published.snapshot, models=models)
+
+
+def held_back(swarm: str) -> Held | None:
+    """The newest crawl since the last published one that was not believed."""
+    crawls = Crawl.objects.of(swarm)
+    success = crawls.newest_success()
+    doubted = crawls.without_result_after(success.started_at if success else None).filter(outcome=CrawlOutcome.HELD).newest()
+    if doubted is None:
+        return None
+    lost = frozenset((prefix, peer_id) for prefix, peer_id in doubted.lost)
+    return Held(doubted.started_at.timestamp(), Suspicion(doubted.suspicion), lost)
+
+
+def _may_answer(published: Published, model: Model, server: Server) -> bool:
+    sighting = published.sightings.get((model.prefix, server.peer_id))
+    left = server.state is PeerState.GONE and server.record.state is ServerState.OFFLINE
+    return not left and sighting is not None and published.read_at - sighting.last_seen <= MAX_RECORD_LIFE_S
+
+
 def last_success_at(swarm: str) -> float | None:
     crawl = Crawl.objects.of(swarm).newest_success()
     return crawl.observed_at.timestamp() if crawl is not None and crawl.observed_at is not None else None
 
 
-def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str) -> Published:
+def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
     models = sorted(WatchedModel.objects.observed_in(crawl), key=lambda row: row.prefix)
@@ -82,6 +122,7 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str) ->
         absent={row.prefix: tuple(absent[row.pk]) for row in models},
         sightings=sightings,
         verdict_since={row.prefix: row.verdict_since.timestamp() for row in models},
+        held=held,
     )
 
 
@@ -89,15 +130,19 @@ def _facts(crawl: Crawl) -> CrawlFacts:
     return CrawlFacts(
         started_at=crawl.started_at.timestamp(),
         finished_at=crawl.finished_at.timestamp(),
-        failure=crawl.reason,
+        failure=crawl.reason if crawl.outcome == CrawlOutcome.FAILED else "",
         bootstraps=crawl.bootstraps,
         keys_unread=crawl.keys_unread,
         dropped=crawl.dropped_counts,
+        held=crawl.reason if crawl.outcome == CrawlOutcome.HELD else "",
+        confirmed=crawl.confirmed,
+        addresses=tuple(AddressState(**state) for state in crawl.addresses),
+        split=crawl.split,
     )
 
 
 def _model(row: WatchedModel, servers: list[Server]) -> Model:
-    return Model(row.prefix, row.num_blocks, row.repository, tuple(servers), frozenset(row.unread_blocks))
+    return Model(row.prefix, row.num_blocks, row.repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
 
 
 def _server(row: ServerRow) -> Server:
@@ -108,6 +153,8 @@ def _server(row: ServerRow) -> Server:
         record=record_from_json(row.announced),
         expires_at=row.expires_at.timestamp(),
         visit=_visit(row),
+        conflict=row.conflict,
+        skew_s=row.skew_s,
     )
 
 
@@ -122,4 +169,7 @@ def _visit(row: ServerRow) -> Visit | None:
         round_trip_s=row.round_trip_s,
         version=row.visit_version,
         cache_tokens_left=row.visit_cache_tokens_left,
+        span=Span(row.visit_start, row.visit_end) if row.visit_start is not None and row.visit_end is not None else None,
+        addresses=tuple(row.visit_addresses),
+        via=row.visit_via,
     )

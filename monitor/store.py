@@ -1,7 +1,7 @@
 """A crawl's report -> Postgres, in one transaction. The only writer: readers see all of a crawl or nothing of it.
 
-A failed crawl adds one row and touches nothing else. A server whose record is gone becomes `gone`; one whose record could
-not be read is `not checked`, since what was not read says nothing.
+A crawl that failed, or that is held back, adds one row and touches nothing else. A server whose record is gone becomes
+`gone`; one whose record could not be read is `not checked`, since what was not read says nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def store(report: CrawlReport) -> Crawl:
     with transaction.atomic():
         _one_writer(report.swarm)
         crawl = _store_crawl(report)
-        if report.snapshot is not None:
+        if report.snapshot is not None and not report.held:
             _store_snapshot(report.snapshot, report.indexed)
         _forget_old(report.swarm, _moment(report.finished_at))
     return crawl
@@ -50,14 +50,21 @@ def _one_writer(swarm: str) -> None:
 
 def _store_crawl(report: CrawlReport) -> Crawl:
     dropped = report.snapshot.dropped if report.snapshot else ()
+    published = report.snapshot if not report.held else None
+    outcome = CrawlOutcome.HELD if report.held else CrawlOutcome.SUCCEEDED if published else CrawlOutcome.FAILED
     return Crawl.objects.create(
         swarm=report.swarm,
         started_at=_moment(report.started_at),
         finished_at=_moment(report.finished_at),
-        observed_at=_moment(report.snapshot.at) if report.snapshot else None,
-        outcome=CrawlOutcome.SUCCEEDED if report.snapshot else CrawlOutcome.FAILED,
-        reason=_printable(report.failure),
+        observed_at=_moment(published.at) if published else None,
+        outcome=outcome,
+        reason=_printable(report.held or report.failure),
+        suspicion=report.suspicion,
+        lost=sorted(map(list, report.lost)),
+        confirmed=_printable(report.confirmed),
         bootstraps=dict(report.bootstraps),
+        addresses=[{**asdict(state), "detail": _printable(state.detail)} for state in report.addresses],
+        split=_printable(report.split),
         keys_unread=report.keys_unread,
         dropped_counts=dict(Counter(record.reason for record in dropped)),
         dropped=[asdict(record) for record in dropped[:DROPPED_KEPT]],
@@ -104,6 +111,7 @@ def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: f
         observed_at=at,
         verdict=verdict.value,
         verdict_since=before.verdict_since if before is not None and before.verdict == verdict else at,
+        conflict=_printable(model.conflict),
     )
 
 
@@ -127,6 +135,12 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         round_trip_s=visit.round_trip_s if visit else None,
         visit_version=visit.version if visit else None,
         visit_cache_tokens_left=visit.cache_tokens_left if visit else None,
+        visit_start=visit.span.start if visit and visit.span else None,
+        visit_end=visit.span.end if visit and visit.span else None,
+        visit_addresses=[without_addresses(address) for address in visit.addresses] if visit else [],
+        visit_via=visit.via if visit else "",
+        conflict=_printable(server.conflict),
+        skew_s=server.skew_s,
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from monitor.published import Published, Sighting, Standing, cache_left_of, version_of
+from monitor.published import Published, Sighting, Standing, ago
+from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
 from swarm.wire.keys import MODELS_KEY
@@ -25,6 +26,11 @@ STATE_SYMBOLS = {
     PeerState.GONE: "–",
     PeerState.NOT_CHECKED: "?",
 }
+
+FULL_SYMBOL = "◉"
+
+JOINING_LONG_S = 1_200.0
+"""Loading the largest share of the largest model takes a quarter of an hour; longer is worth a look."""
 
 _VISITS = {
     Outcome.NOT_HELD: "it answered, but does not hold the blocks that it announces",
@@ -46,6 +52,7 @@ REASONS = {
     "span": "a span that is none, or that its keys do not bear out",
     "throughput": "a throughput that is no positive number",
     "model-size": "a number of blocks that no model has",
+    "too-many-models": "a model beyond what one check can read",
 }
 
 
@@ -66,6 +73,7 @@ class GapRow:
 class ServerLine:
     peer_id: str
     short_id: str
+    conflict: str
     public_name: str | None
     state: str
     symbol: str
@@ -167,37 +175,59 @@ def _server_line(published: Published, model: Model, server: Server) -> ServerLi
     return ServerLine(
         peer_id=server.peer_id,
         short_id=_short(server.peer_id),
+        conflict=server.conflict,
         public_name=server.record.public_name,
-        state=server.state.value,
-        symbol=STATE_SYMBOLS[server.state],
-        level=server.state.name.lower().replace("_", "-"),
-        why=_why(server),
-        raw=server.visit.detail if server.visit else "",
+        state=shown_state(server),
+        symbol=FULL_SYMBOL if is_full(server) else STATE_SYMBOLS[server.state],
+        level=shown_state(server).replace(" ", "-"),
+        why=_why(server, sighting, now),
+        raw=_raw(server),
         start=server.span.start,
         end=min(server.span.end, model.num_blocks),
         blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
         throughput=NOT_SHARED if speed is None else f"{speed:,.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s",
         cache=NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens",
         version=version_of(server) or NOT_SHARED,
-        via=NOT_SHARED if relay is None else "relay" if relay else "direct",
+        via=(server.visit.via if server.visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct"),
         seen=Moment(sighting.last_seen, now) if sighting else None,
         since=Moment(sighting.state_since, now) if sighting else None,
     )
 
 
-def _why(server: Server) -> str:
+def _why(server: Server, sighting: Sighting | None, now: float) -> str:
     """What its state rests on, where that is not plain."""
+    said = [_why_state(server, sighting, now)]
+    if server.skew_s:
+        way = "ahead of" if server.skew_s > 0 else "behind"
+        said.append(f"its clock seems to be {ago(abs(server.skew_s))} {way} ours")
+    return "; ".join(words for words in said if words)
+
+
+def _why_state(server: Server, sighting: Sighting | None, now: float) -> str:
     if server.state is PeerState.GONE:
         return _leaving_words(server)
     if server.state is PeerState.NOT_CHECKED:
-        return "its record could not be read in the last check"
+        return "its record could not be read, or there was no time to ask it"
     if server.state is PeerState.LEAVING:
         return "it says that it is leaving"
     if server.state is PeerState.JOINING:
-        return "it says that it is loading its blocks"
+        return _joining_words(now - sighting.state_since if sighting else 0.0)
     if server.state is PeerState.UNREACHABLE and server.visit is not None:
         return _VISITS.get(server.visit.outcome, server.visit.outcome.value)
-    return ""
+    return "it serves, but has no cache left for another session" if shown_state(server) == FULL else ""
+
+
+def _joining_words(for_s: float) -> str:
+    since = f" for {ago(for_s)}" if for_s >= 1 else ""
+    stuck = ", longer than any model should take: it may be stuck" if for_s > JOINING_LONG_S else ""
+    return f"it says that it is loading its blocks{since}{stuck}"
+
+
+def _raw(server: Server) -> str:
+    if server.visit is None:
+        return ""
+    tried = f" (tried: {', '.join(server.visit.addresses)})" if server.visit.addresses else ""
+    return server.visit.detail + tried
 
 
 def _leaving_words(server: Server) -> str:

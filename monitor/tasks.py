@@ -3,46 +3,38 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import Any
 
 from celery import shared_task
-from django.conf import settings
 from django.core.cache import cache
-from django.db import transaction
 
-from monitor import live, queries, store
+from monitor import live, queries, rounds, swarms
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
+from monitor.swarms import WatchedSwarm
 from swarm.errors import SwarmError
 
 log = logging.getLogger(__name__)
 
 
-def _crawler() -> Any:
+def _crawler(swarm: WatchedSwarm) -> Any:
     # Imported here, since it imports hivemind and torch: 5 s and 300 MB that no other process should pay for.
     from monitor.crawler import crawler_for
 
-    return crawler_for(tuple(settings.SEPAL_INITIAL_PEERS), settings.SEPAL_RELAY)
+    return crawler_for(swarm.initial_peers, swarm.relay, swarm.look_for)
 
 
 @shared_task(ignore_result=True)
-def crawl() -> None:
-    swarm = settings.SEPAL_SWARM
-    report = _crawler().crawl(swarm, queries.known_models(swarm, time.time()))
-    if report is not None:
-        if report.failure:
-            # With its addresses, which the pages leave out.
-            log.warning("crawl failed: %s", report.failure)
-        with transaction.atomic():
-            store.store(report)
-            transaction.on_commit(lambda: live.request_push(swarm))
+def crawl(swarm: str = "") -> None:
+    watched = swarms.named(swarm)
+    if watched is not None and rounds.run(watched.name, _crawler(watched)) is not None:
+        live.request_push(watched.name)
 
 
 @shared_task
 def dial(peer_id: str, question: str = "") -> dict[str, Any]:
     """Under `question` the answer also goes where `monitor.reachability` waits for it."""
     try:
-        answer = answer_of(_crawler().dial(peer_id))
+        answer = answer_of(_crawler(swarms.configured()[0]).dial(peer_id))
     except SwarmError as error:
         log.warning("dial failed: %s", error)
         answer = no_answer("the monitor could not check: its own peer does not reach the swarm")
@@ -59,8 +51,9 @@ def push(swarm: str) -> None:
 @shared_task(ignore_result=True)
 def watch_freshness() -> None:
     """Nothing is stored when no crawl runs, so that nobody would learn that the page has aged: this pushes when it has."""
-    seen = queries.watch(settings.SEPAL_SWARM)
-    key, shown = f"freshness.{seen.swarm}", (seen.sees, seen.failing_since)
-    if cache.get(key) != shown:
-        cache.set(key, shown, timeout=None)
-        live.request_push(seen.swarm)
+    for swarm in swarms.configured():
+        seen = queries.watch(swarm.name)
+        key, shown = f"freshness.{seen.swarm}", (seen.sees, seen.failing_since)
+        if cache.get(key) != shown:
+            cache.set(key, shown, timeout=None)
+            live.request_push(seen.swarm)

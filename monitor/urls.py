@@ -9,6 +9,8 @@ from monitor import views
 urlpatterns = [
     path("", views.overview, name="overview"),
     re_path(r"^m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model, name="model"),
+    re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/$", views.overview),
+    re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model),
     path("metrics", views.metrics, name="metrics"),
     path("api/prometheus", views.metrics),
     path("livez", views.livez),

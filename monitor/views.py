@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from prometheus_client import CollectorRegistry
@@ -19,25 +19,28 @@ from monitor import live, queries
 from monitor.extensions import registered
 from monitor.metrics import SwarmCollector
 from monitor.published import MISSED_INTERVALS, ago
+from monitor.swarms import WatchedSwarm, configured, named
 
 
 @require_safe
-def overview(request: HttpRequest) -> HttpResponse:
-    return _page(request, "overview")
+def overview(request: HttpRequest, swarm: str = "") -> HttpResponse:
+    return _page(request, "overview", swarm)
 
 
 @require_safe
-def model(request: HttpRequest, prefix: str) -> HttpResponse:
-    return _page(request, live.model_key(prefix))
+def model(request: HttpRequest, prefix: str, swarm: str = "") -> HttpResponse:
+    return _page(request, live.model_key(prefix), swarm)
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
+    """Of one swarm, so that series carry no label that most sites do not need: others are `/metrics?swarm=NAME`."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(SwarmCollector(queries.watch(settings.SEPAL_SWARM)))
+    swarm = _swarm(request.GET.get("swarm", "")).name
+    registry.register(SwarmCollector(queries.watch(swarm)))
     for extension in registered():
         if extension.collector is not None:
-            registry.register(extension.collector(settings.SEPAL_SWARM))
+            registry.register(extension.collector(swarm))
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     return HttpResponse(encode(registry), content_type=content_type)
 
@@ -56,14 +59,24 @@ def readyz(request: HttpRequest) -> HttpResponse:
     return HttpResponse("".join(lines), status=503 if any(checks.values()) else 200, content_type="text/plain")
 
 
-def _page(request: HttpRequest, key: str) -> HttpResponse:
+def _swarm(name: str) -> WatchedSwarm:
+    watched = named(name)
+    if watched is None:
+        raise Http404(f"no swarm {name!r} is watched here")
+    return watched
+
+
+def _page(request: HttpRequest, key: str, swarm: str) -> HttpResponse:
     """The whole page, or with `?fragment` only what a page that is open already has to catch up with."""
-    rendered = live.render(key, queries.watch(settings.SEPAL_SWARM))
+    watched = _swarm(swarm)
+    rendered = live.render(key, queries.watch(watched.name))
     status = 200 if rendered.found else 404
     if "fragment" in request.GET:
         response = HttpResponse(rendered.message, status=status)
     else:
-        context = {"rendered": rendered, "page_key": key, "swarm": settings.SEPAL_SWARM}
+        others = [other for other in configured() if other != watched]
+        page_key = live.page_of(watched.name, key)
+        context = {"rendered": rendered, "page_key": page_key, "swarm": watched, "other_swarms": others}
         response = render(request, "monitor/page.html", context, status=status)
     response["Cache-Control"] = "no-cache"
     return response

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from swarm.errors import BadRecord
@@ -63,7 +63,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """One dial of one server, asking it for the blocks at the edges of its span. `detail` is the raw text of an error."""
+    """One dial of one server, asking it for the blocks at the edges of its span. `detail` is the raw text of an error.
+
+    `span` is the one that it was asked for, `addresses` those that were tried, `via` direct or relay where that is known.
+    """
 
     peer_id: str
     at: float
@@ -72,15 +75,27 @@ class Visit:
     round_trip_s: float | None = None
     version: str | None = None
     cache_tokens_left: int | None = None
+    span: Span | None = None
+    addresses: tuple[str, ...] = ()
+    via: str = ""
 
     @property
     def answered(self) -> bool:
         return self.outcome is Outcome.ANSWERED
 
+    @property
+    def reached(self) -> bool:
+        """Whether anybody was there, whatever was said."""
+        return self.outcome in (Outcome.ANSWERED, Outcome.NOT_HELD, Outcome.PROTOCOL_ABSENT, Outcome.ERROR)
+
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One server of one model. `expires_at` is when its record runs out, capped."""
+    """One server of one model. `expires_at` is when its record runs out, capped.
+
+    `conflict` says where its own answer and its record contradict each other: then the answer counts. `skew_s` is how far its
+    clock seems to run ahead of ours.
+    """
 
     peer_id: str
     span: Span
@@ -88,6 +103,23 @@ class Server:
     record: ServerRecord
     expires_at: float
     visit: Visit | None = None
+    conflict: str = ""
+    skew_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddressState:
+    """One address of a bootstrap peer: how far a query through it came. `step` is `ok`, or where it ended: dns, tcp, dht."""
+
+    address: str
+    peer_id: str
+    family: str
+    step: str
+    detail: str = ""
+
+    @property
+    def up(self) -> bool:
+        return self.step == "ok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +134,15 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One model's part of a snapshot; servers in order of span, then peer id."""
+    """One model's part of a snapshot; servers in order of span, then peer id. `conflict` says what the index of models holds
+    against what is shown."""
 
     prefix: str
     num_blocks: int
     repository: str | None
     servers: tuple[Server, ...] = ()
     unread_blocks: frozenset[int] = frozenset()
+    conflict: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +165,63 @@ class _Claims:
     blocks_by_span: dict[Span | None, set[int]] = field(default_factory=lambda: defaultdict(set))
 
 
-def read_models(reading: Reading) -> tuple[dict[str, ModelRecord], list[Dropped]]:
-    """The index of models by prefix, and the entries that are none."""
+@dataclass(frozen=True, slots=True)
+class Index:
+    """The index of models as it may be believed. `conflicts` is by prefix; `unsized` are prefixes that the index names without
+    a usable record: how many blocks they have must be found out from their block keys."""
+
+    models: Mapping[str, ModelRecord]
+    dropped: tuple[Dropped, ...] = ()
+    conflicts: Mapping[str, str] = field(default_factory=dict)
+    unsized: frozenset[str] = frozenset()
+
+
+def read_index(reading: Reading, known: Mapping[str, ModelRecord] | None = None) -> Index:
+    """Nothing in the index is signed and anyone may write any entry, so a model that is `known` stays what it is: an entry that
+    says otherwise, or cannot be read, is a conflict. Of several good entries the one that expires last counts."""
+    believed = dict(known or {})
     models: dict[str, ModelRecord] = {}
     dropped: list[Dropped] = []
-    for entry in reading.entries.get(MODELS_KEY, ()):
+    conflicts: dict[str, str] = {}
+    named: set[str] = set()
+    for entry in sorted(reading.entries.get(MODELS_KEY, ()), key=lambda entry: entry.expires_at):
         try:
             prefix = parse_prefix(entry.subkey)
-            models[prefix] = parse_model_record(_decoded(entry))
         except BadRecord as error:
             dropped.append(_dropped(MODELS_KEY, entry, error))
-    return models, dropped
+            continue
+        try:
+            record = parse_model_record(_decoded(entry))
+        except BadRecord as error:
+            dropped.append(_dropped(MODELS_KEY, entry, error))
+            conflicts[prefix] = f"an entry of it in the index of models cannot be used: {error.detail}"
+            named.add(prefix)
+            continue
+        other = believed.get(prefix) or models.get(prefix)
+        if other is not None and other != record:
+            conflicts[prefix] = _contradiction(record, other)
+        models[prefix] = believed.get(prefix, record)
+    models.update({prefix: believed[prefix] for prefix in named - set(models) if prefix in believed})
+    conflicts = {prefix: words for prefix, words in conflicts.items() if prefix in models}
+    return Index(models, tuple(dropped), conflicts, frozenset(named - set(models)))
+
+
+def read_models(reading: Reading) -> tuple[dict[str, ModelRecord], list[Dropped]]:
+    """The index of models by prefix, and the entries that are none."""
+    index = read_index(reading)
+    return dict(index.models), list(index.dropped)
+
+
+def size_from_keys(prefix: str, reading: Reading, at: float) -> int | None:
+    """How many blocks a model has as far as the keys under which servers stand show it; None where there are none."""
+    servers, _ = read_servers(prefix, MAX_BLOCKS, reading, at)
+    return max((span.end for _, span, _ in servers.values()), default=None)
+
+
+def _contradiction(record: ModelRecord, other: ModelRecord) -> str:
+    if record.num_blocks != other.num_blocks:
+        return f"the index of models also says {record.num_blocks} blocks; {other.num_blocks} stands"
+    return f"the index of models also names {record.repository or 'no repository'}; {other.repository or 'none'} stands"
 
 
 def read_servers(
@@ -182,23 +262,67 @@ def assemble(
     readings: Mapping[str, Reading],
     visits: Mapping[str, Visit] | None,
     dropped: Iterable[Dropped] = (),
+    known: Mapping[str, Mapping[str, Server]] | None = None,
+    conflicts: Mapping[str, str] | None = None,
 ) -> Snapshot:
     """The snapshot. With `visits` None, announcements are believed (a block server's own view); otherwise an announced server
-    that nobody visited is `not checked` and one that did not answer `unreachable`: announced is not served."""
+    that nobody visited is `not checked` and one that did not answer `unreachable`: announced is not served.
+
+    `known` holds by prefix and peer id the servers seen before: one whose record is gone counts as long as it answers.
+    """
     left_out = list(dropped)
     assembled: list[Model] = []
     for prefix, record in sorted(models.items()):
         reading = readings.get(prefix, Reading({}))
         found, bad = read_servers(prefix, record.num_blocks, reading, at)
         left_out.extend(bad)
+        before = (known or {}).get(prefix, {})
+        unread = frozenset(b for b in range(record.num_blocks) if block_uid(prefix, b) in reading.unread)
         servers = [
-            Server(peer_id, span, state_of(announced, visits, peer_id), announced, expires_at, (visits or {}).get(peer_id))
+            judged(peer_id, announced, span, expires_at, visits, before.get(peer_id))
             for peer_id, (announced, span, expires_at) in found.items()
         ]
-        unread = frozenset(b for b in range(record.num_blocks) if block_uid(prefix, b) in reading.unread)
+        servers += [
+            without_record(server, visit, unread)
+            for peer_id, server in before.items()
+            if peer_id not in found and (visit := (visits or {}).get(peer_id)) is not None and visit.answered
+        ]
         ordered = tuple(sorted(servers, key=lambda server: (server.span, server.peer_id)))
-        assembled.append(Model(prefix, record.num_blocks, record.repository, ordered, unread))
+        conflict = (conflicts or {}).get(prefix, "")
+        assembled.append(Model(prefix, record.num_blocks, record.repository, ordered, unread, conflict))
     return Snapshot(swarm, at, tuple(assembled), tuple(left_out))
+
+
+def judged(
+    peer_id: str,
+    record: ServerRecord,
+    span: Span,
+    expires_at: float,
+    visits: Mapping[str, Visit] | None,
+    before: Server | None = None,
+) -> Server:
+    """An announced server, with its own answer above its record: anyone may write a record, nobody else can answer."""
+    visit = (visits or {}).get(peer_id)
+    state = state_of(record, visits, peer_id)
+    if visit is None or not visit.answered:
+        return Server(peer_id, span, state, record, expires_at, visit)
+    served = visit.span or span
+    conflict = ""
+    if served != span:
+        conflict = f"its record claims {span.in_words()}, but it answers for {served.in_words()}"
+    elif record.state is not ServerState.ONLINE:
+        conflict = f"its record says {state.value}, but it answers for {served.in_words()}"
+    if conflict and before is not None and record.throughput is None:
+        record = replace(record, throughput=before.record.throughput)
+    return Server(peer_id, served, PeerState.ONLINE, record, expires_at, visit, conflict)
+
+
+def without_record(before: Server, visit: Visit, unread: frozenset[int]) -> Server:
+    """A server that answers though no usable record of it stands in the DHT."""
+    span = visit.span or before.span
+    missed = any(block in unread for block in span)
+    conflict = "" if missed else f"no record of it stands in the DHT now, but it answers for {span.in_words()}"
+    return replace(before, span=span, state=PeerState.ONLINE, visit=visit, conflict=conflict)
 
 
 def state_of(record: ServerRecord, visits: Mapping[str, Visit] | None, peer_id: str) -> PeerState:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
 from hivemind.dht.routing import DHTID
 from hivemind.utils import get_dht_time
 
+from swarm.dht.background import note_in_one_line
 from swarm.dht.node import Node, NodeConfig, start_node
 
 
 @contextlib.asynccontextmanager
 async def nodes(count: int) -> AsyncIterator[list[Node]]:
     """The first is the bootstrap peer of the others."""
+    # For tests that kill them: what hivemind leaves behind then is noted, and neither printed nor in pytest's way.
+    asyncio.get_running_loop().set_exception_handler(note_in_one_line)
     async with contextlib.AsyncExitStack() as stack:
         started: list[Node] = []
         for _ in range(count):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -11,10 +12,13 @@ from swarm.errors import Unreachable
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 class BackgroundLoop:
     def __init__(self, name: str = "swarm") -> None:
         self._loop = asyncio.new_event_loop()
+        self._loop.set_exception_handler(note_in_one_line)
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
@@ -30,3 +34,12 @@ class BackgroundLoop:
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+
+
+def note_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A p2pd that dies leaves hivemind's own calls to it behind, dozens of them, each with a traceback that says nothing more.
+
+    No traceback for another reason as well: Python 3.11 parses source to print one, and where the garbage collector finds the
+    next such task meanwhile, the parser is entered twice and raises SystemError.
+    """
+    log.warning("%s: %r", context.get("message", "a task failed"), context.get("exception"))

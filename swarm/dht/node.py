@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from hivemind.dht.node import DHTNode
@@ -49,8 +48,6 @@ class Node:
     config: NodeConfig
     p2p: P2P
     dht: DHTNode
-    answered_at: dict[bytes, float] = field(default_factory=dict)
-    """DHT id -> when (monotonic seconds) some peer last answered a look-up of it, whether it had a value or not."""
 
     @property
     def peer_id(self) -> str:
@@ -98,19 +95,6 @@ class Node:
 
         answered = await asyncio.gather(*map(answers, lacking))
         return frozenset(peer_id_of(address) for address, ok in zip(lacking, answered, strict=True) if ok)
-
-    async def bootstrap_states(self, timeout_s: float = 5.0) -> dict[str, bool]:
-        """For each bootstrap peer id whether it answers a DHT ping now."""
-        peer_ids = sorted({peer_id_of(address) for address in self.config.initial_peers})
-
-        async def answers(peer_id: str) -> bool:
-            try:
-                ping = self.dht.protocol.call_ping(PeerID.from_base58(peer_id))
-                return await asyncio.wait_for(ping, timeout_s) is not None
-            except TimeoutError:
-                return False
-
-        return dict(zip(peer_ids, await asyncio.gather(*map(answers, peer_ids)), strict=True))
 
     async def stop(self) -> None:
         """Within a few seconds, also where p2pd is dead or frozen: it is then asked in vain, and killed."""
@@ -165,9 +149,7 @@ async def start_node(config: NodeConfig) -> Node:
         await p2p.shutdown()
         raise Unreachable(_nobody_answers(config.initial_peers)) from error
     dht.protocol.serializer = TolerantSerializer
-    node = Node(config, p2p, dht)
-    _note_answers(node)
-    return node
+    return Node(config, p2p, dht)
 
 
 def make_identity(path: Path) -> None:
@@ -181,19 +163,6 @@ def make_identity(path: Path) -> None:
         partial.replace(path)
     except OSError as error:
         raise LocalError(f"the identity cannot be kept in {path}: {error.strerror or error}") from error
-
-
-def _note_answers(node: Node) -> None:
-    """Lets `reading` tell a key that nobody holds from a key that nobody was there to answer for."""
-    call_find = node.dht.protocol.call_find
-
-    async def noting(peer: PeerID, keys: Sequence[object]) -> object:
-        response = await call_find(peer, keys)
-        now = time.monotonic()
-        node.answered_at.update((key.to_bytes(), now) for key in response or ())
-        return response
-
-    node.dht.protocol.call_find = noting
 
 
 def _explained(error: Exception, config: NodeConfig) -> Exception:

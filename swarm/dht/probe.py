@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
 from hivemind.proto import runtime_pb2
 
+from swarm.dht.routes import kind_of, quoted_addresses
 from swarm.errors import BadRecord
 from swarm.snapshot import Outcome, Visit
 from swarm.wire.codec import as_map, decode
 from swarm.wire.keys import block_uid
+from swarm.wire.records import MAX_CACHE_TOKENS
 from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
@@ -24,7 +27,7 @@ DIAL_TIMEOUT_S = 5.0
 async def visit(p2p: P2P, peer_id: str, prefix: str, span: Span, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
     """Asks for the first and the last block of the claimed span: a server that lacks one of them answers with an error."""
     edges = dict.fromkeys((block_uid(prefix, span.start), block_uid(prefix, span.end - 1)))
-    return await _ask(p2p, peer_id, list(edges), timeout_s)
+    return replace(await _ask(p2p, peer_id, list(edges), timeout_s), span=span)
 
 
 async def dial(p2p: P2P, peer_id: str, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
@@ -36,6 +39,7 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
     started = time.monotonic()
     answer: dict[str, object] = {}
     outcome, detail = Outcome.ANSWERED, ""
+    tried: tuple[str, ...] = ()
     try:
         async with asyncio.timeout(timeout_s):
             peer = PeerID.from_base58(peer_id)
@@ -48,6 +52,7 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
         outcome, detail = Outcome.ERROR, f"the answer to rpc_info cannot be read: {error.detail}"
     except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError) as error:
         outcome, detail = classify(error), (clean_text(str(error), 300) or type(error).__name__)
+        tried = quoted_addresses(str(error))
     cache = answer.get("cache_tokens_available")
     return Visit(
         peer_id=peer_id,
@@ -56,7 +61,11 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
         detail=detail,
         round_trip_s=(time.monotonic() - started) / len(uids) if outcome is Outcome.ANSWERED else None,
         version=clean_text(answer.get("version")),
-        cache_tokens_left=cache if isinstance(cache, int) and not isinstance(cache, bool) and cache >= 0 else None,
+        cache_tokens_left=cache
+        if isinstance(cache, int) and not isinstance(cache, bool) and 0 <= cache <= MAX_CACHE_TOKENS
+        else None,
+        addresses=tried,
+        via="relay" if tried and all(kind_of(address) == "relay" for address in tried) else "direct" if tried else "",
     )
 
 

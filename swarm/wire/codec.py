@@ -14,6 +14,7 @@ import msgpack
 from swarm.errors import BadRecord
 
 TUPLE_EXT = 0x40
+DICTIONARY_EXT = 0x50
 
 MAX_VALUE_BYTES = 16_384
 """One server's record takes about 600 bytes with five pings and two adapters."""
@@ -36,6 +37,27 @@ def decode(data: bytes, *, foreign: bool = False) -> object:
     if len(data) > MAX_VALUE_BYTES:
         raise BadRecord("too-large", f"{len(data):,} bytes where {MAX_VALUE_BYTES:,} are allowed")
     return _decode(data, 0, foreign)
+
+
+def decode_dictionary(data: bytes) -> list[tuple[object, bytes, float]]:
+    """What hivemind keeps under a key: (subkey, value as bytes, expiry). Items that are none of that are left out alone;
+    BadRecord where the whole is no such dictionary."""
+    try:
+        outer = msgpack.unpackb(data, ext_hook=msgpack.ExtType)
+        if not isinstance(outer, msgpack.ExtType) or outer.code != DICTIONARY_EXT:
+            raise BadRecord("undecodable", "no dictionary of subkeys")
+        unpacked = msgpack.unpackb(outer.data, ext_hook=msgpack.ExtType, raw=False, unicode_errors="surrogateescape")
+        _, _, items = unpacked
+        return [(item[0], item[1], float(item[2])) for item in items if _is_item(item)]
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise BadRecord("undecodable", f"no dictionary of subkeys ({type(error).__name__})") from error
+
+
+def _is_item(item: object) -> bool:
+    """A subkey, its value's bytes, and a finite expiry; a number is any but a bool."""
+    if not isinstance(item, list) or len(item) != 3 or not isinstance(item[1], bytes):
+        return False
+    return isinstance(item[2], (int, float)) and not isinstance(item[2], bool) and math.isfinite(item[2])
 
 
 def _pack_tuple(value: object) -> object:

@@ -18,6 +18,7 @@ MAX_PREFIX_LENGTH = 128
 """Characters. The longest names on the public hub have 96."""
 
 _PREFIX = re.compile(r"[A-Za-z0-9_\-]+")
+_PEER_ID_LOOKS = re.compile(r"(Qm|12D3KooW)[1-9A-HJ-NP-Za-km-z]{44}")
 _PEER_ID_LENGTHS = (34, 38)
 """Bytes of a sha2-256 multihash (RSA keys, `Qm…`) and of an inlined Ed25519 public key (`12D3KooW…`)."""
 
@@ -33,6 +34,11 @@ def parse_prefix(value: object) -> str:
     if len(value) > MAX_PREFIX_LENGTH or not _PREFIX.fullmatch(value):
         raise BadRecord("prefix", f"{value[:40]!r} is no model prefix (letters, digits, - and _ only)")
     return value
+
+
+def looks_like_peer_id(value: object) -> bool:
+    """A glance, for sorting a flood: letters and length are right."""
+    return isinstance(value, str) and bool(_PEER_ID_LOOKS.fullmatch(value))
 
 
 def parse_peer_id(value: object) -> str:

@@ -14,13 +14,14 @@ import pytest
 from hivemind.p2p import P2PContext, ServicerBase
 from hivemind.proto import runtime_pb2
 
-from monitor.crawl import VISITS_AT_ONCE, CrawlReport, crawl
+from monitor.crawl import MAX_KEYS, CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
+from monitor.probe import VISITS_AT_ONCE
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
 from swarm.errors import SwarmError, Unreachable
-from swarm.snapshot import Dropped, Entry, Outcome, PeerState, Reading, Visit
+from swarm.snapshot import Entry, Outcome, PeerState, Reading, Visit
 from swarm.wire.codec import encode
 from swarm.wire.keys import MODELS_KEY, block_uid
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
@@ -78,6 +79,9 @@ async def test_bad_records_cost_only_themselves_and_are_counted_by_reason() -> N
         assert seen[bob.peer_id].visit is not None and seen[bob.peer_id].visit.outcome is Outcome.NOT_HELD  # type: ignore[union-attr]
         counts = Counter(dropped.reason for dropped in report.snapshot.dropped)
         assert counts == {**dict.fromkeys(BAD_UNDER_BLOCK_0, 1), "subkey": 1, "prefix": 1}
+        assert report.canary is True and report.split == ""
+        assert [(state.family, state.step) for state in report.addresses] == [("IPv4", "ok")]
+        assert visit.via == "direct" and visit.span == Span(0, 4)
         assert report.bootstraps == {boot.peer_id: True} and report.indexed == {"m"}
 
 
@@ -141,11 +145,18 @@ class MadeUpReader:
         if self.lost:
             raise self.lost
 
-    async def bootstrap_states(self) -> dict[str, bool]:
-        return {"boot": True}
+    async def bootstrap_states(self) -> Entrances:
+        return Entrances({"boot": True})
 
-    async def read_index(self) -> tuple[dict[str, ModelRecord], list[Dropped], bool]:
-        return self.index, [], self.index_read
+    async def canary(self) -> bool:
+        return True
+
+    async def routes(self) -> dict[str, str]:
+        return {}
+
+    async def read_index(self) -> Reading:
+        entries = [Entry(prefix, record.to_wire(), 60.0) for prefix, record in self.index.items()]
+        return Reading({MODELS_KEY: entries}, frozenset() if self.index_read else frozenset({MODELS_KEY}))
 
     async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
         return {prefix: self.readings.get(prefix, Reading({})) for prefix in models}
@@ -209,6 +220,24 @@ async def test_a_peer_that_dies_under_the_visits_makes_the_crawl_fail_and_no_ser
 
 
 async def test_visits_are_made_side_by_side_but_not_all_at_once() -> None:
-    reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(100)))})
+    reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(300)))})
     await crawled(reader)
-    assert len(reader.asked) == 100 and reader.most_at_once == VISITS_AT_ONCE
+    assert len(reader.asked) == 300 and reader.most_at_once == VISITS_AT_ONCE
+
+
+async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model_that_is_served() -> None:
+    flood = {f"junk-{n}": ModelRecord(2_048, None) for n in range(100)}
+    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading("m", "a")})
+    report = await crawled(reader)
+    assert report.snapshot is not None
+    assert sum(model.num_blocks for model in report.snapshot.models) <= MAX_KEYS
+    assert report.snapshot.model("m") is not None
+    left_out = [record for record in report.snapshot.dropped if record.reason == "too-many-models"]
+    assert len(left_out) + len(report.snapshot.models) == 101 and left_out
+
+
+async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:
+    reader = MadeUpReader({}, {"_mine": reading("_mine", "a")})
+    report = await crawl("main", reader, lambda: 5.0, {}, None, ["_mine", "_nothing"])
+    assert report.snapshot is not None
+    assert [(model.prefix, len(model.servers)) for model in report.snapshot.models] == [("_mine", 1)]

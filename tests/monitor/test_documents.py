@@ -143,18 +143,21 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "prefix": "tiny-hf",
         "repository": None,
         "num_blocks": 6,
+        "conflict": None,
         "verdict": "broken",
         "sentence": "cannot run: blocks 3–4 have no server",
         "since": "2026-09-21T14:13:20Z",
         "holes": [[3, 5]],
         "thin": [[0, 1]],
         "unread": [[5, 6]],
+        "route": {"exists": False, "servers": [], "words": "blocks 3–5 have no server with room for another session"},
         "min_redundancy": 0,
         "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0},
         "blocks": [1, 2, 2, 0, 0, None],
         "leases": [{"of": ["main", "tiny-hf"]}],
         "observed_at": "2026-09-21T14:13:20Z",
         "stale": False,
+        "held": None,
         "expected_interval_s": 30.0,
     }
     assert servers[0] == {
@@ -169,7 +172,16 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "cache_tokens_left": None,
         "version": "2.3.0",
         "using_relay": None,
-        "reachability": {"outcome": "answered", "detail": ""},
+        "conflict": None,
+        "clock_skew_s": None,
+        "reachability": {
+            "outcome": "answered",
+            "detail": "",
+            "asked_at": "2026-09-21T14:13:20Z",
+            "asked_for": None,
+            "addresses_tried": [],
+            "via": None,
+        },
     }
     assert servers[1]["throughput_tokens_per_second"] is None
 
@@ -179,7 +191,7 @@ def test_a_servers_own_answer_beats_its_record(client: Client) -> None:
     visit = replace(one.visit, version="2.4", cache_tokens_left=0)  # type: ignore[type-var]
     seed(model(1, replace(one, record=replace(GOLDEN_RECORD, span=Span(0, 1)), visit=visit)))
     (told,) = get(client, "/api/v1/models/tiny-hf")["servers"]
-    assert (told["version"], told["cache_tokens_left"]) == ("2.4", 0)
+    assert (told["version"], told["cache_tokens_left"], told["state"]) == ("2.4", 0, "full")
 
 
 def test_servers_that_left_are_listed_beside_those_that_serve(client: Client) -> None:

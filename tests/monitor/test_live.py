@@ -15,7 +15,6 @@ from coordinator.asgi import application
 from monitor import live, tasks
 from monitor.crawl import CrawlReport
 from monitor.store import store
-from swarm.wire.records import ModelRecord
 from tests.monitor.seeding import NOW, SWARM, failure, online, report, seed
 from tests.swarms import model
 
@@ -100,22 +99,23 @@ def test_asking_for_a_push_never_fails_its_caller(settings) -> None:  # type: ig
 class MadeUpCrawler:
     def __init__(self, answer: CrawlReport | None) -> None:
         self.answer = answer
-        self.known: dict[str, ModelRecord] | None = None
 
-    def crawl(self, swarm: str, known: dict[str, ModelRecord]) -> CrawlReport | None:
-        self.known = known
+    def crawl(self, swarm: str, known: object, previous: object = None) -> CrawlReport | None:
         return self.answer
+
+    def crawl_elsewhere(self, swarm: str, known: object, previous: object = None) -> CrawlReport | None:
+        return None
 
 
 def test_a_stored_crawl_asks_for_a_push_after_its_commit(queued: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_crawler", lambda: MadeUpCrawler(report(NOW, model(1))))
+    monkeypatch.setattr(tasks, "_crawler", lambda swarm: MadeUpCrawler(report(NOW, model(1))))
     tasks.crawl()
     assert queued == [("monitor.tasks.push", 0)]
     assert live.watch(SWARM, NOW).published is not None
 
 
 def test_a_crawl_beside_a_running_one_does_nothing(queued: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "_crawler", lambda: MadeUpCrawler(None))
+    monkeypatch.setattr(tasks, "_crawler", lambda swarm: MadeUpCrawler(None))
     tasks.crawl()
     assert queued == [] and live.watch(SWARM, NOW).last_crawl is None
 

@@ -65,7 +65,7 @@ class Worker:
         self.outcome: Outcome | None = Outcome.ANSWERED
         self.fails = False
         monkeypatch.setattr(current_app._get_current_object(), "send_task", self.take)
-        monkeypatch.setattr(tasks, "_crawler", lambda: self)
+        monkeypatch.setattr(tasks, "_crawler", lambda swarm: self)
 
     def take(self, name: str, args: list[str], **options: Any) -> None:
         self.queued.append((name, options))

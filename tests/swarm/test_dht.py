@@ -118,13 +118,6 @@ async def test_a_dead_p2pd_is_noticed_before_its_silence_is_taken_for_an_empty_s
             await reader.check_alive()
 
 
-async def test_bootstrap_peers_are_reported_one_by_one() -> None:
-    async with nodes(1) as (boot,), reader_of(boot) as reader:
-        assert await reader.bootstrap_states() == {boot.peer_id: True}
-        os.kill(boot.p2p._child.pid, signal.SIGKILL)
-        assert await reader.bootstrap_states() == {boot.peer_id: False}
-
-
 async def test_a_visit_asks_for_both_edges_of_a_claimed_span() -> None:
     async with nodes(2) as (boot, server), reader_of(boot) as reader:
         await TransformerConnectionHandler({f"m.{block}" for block in range(4)}).add_p2p_handlers(server.p2p)

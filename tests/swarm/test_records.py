@@ -190,6 +190,34 @@ def test_text_of_strangers_loses_what_hides_or_reorders_other_text() -> None:
     assert clean_text(5) is None
 
 
+KWAAI = [
+    2,
+    10.0,
+    {
+        "start_block": 0,
+        "end_block": 8,
+        "public_name": "KwaaiNet-Test",
+        "version": "kwaai-0.1.0",
+        "network_rps": 10.0,
+        "forward_rps": 5.0,
+        "inference_rps": 5.0,
+        "torch_dtype": "float16",
+    },
+]
+
+
+def test_a_record_is_a_tuple_and_one_in_the_wrong_extension_or_cut_short_is_none() -> None:
+    """The known incident: a node wrote its record with another extension code, and the monitor showed nobody any more."""
+    packed = msgpack.packb(KWAAI)
+    as_tuple = msgpack.packb(msgpack.ExtType(0x40, packed))
+    record = parse_server_record(decode(as_tuple))
+    assert (record.public_name, record.span, record.throughput) == ("KwaaiNet-Test", Span(0, 8), 10.0)
+    assert parse_server_record(decode(packed)) == record, "a plain array says the same, and readers take it"
+    for bad in (msgpack.packb(msgpack.ExtType(1, packed)), as_tuple[:-1], packed[:-1]):
+        with pytest.raises(BadRecord, match="undecodable"):
+            decode(bad)
+
+
 RECORDED = Path(__file__).parent.parent / "data" / "petals" / "llama"
 
 

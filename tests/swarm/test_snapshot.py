@@ -2,8 +2,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from swarm.errors import BadRecord
-from swarm.snapshot import MAX_RECORD_LIFE_S, Entry, Outcome, PeerState, Reading, Visit, assemble, read_models, read_servers
+from swarm.snapshot import (
+    MAX_RECORD_LIFE_S,
+    Entry,
+    Index,
+    Outcome,
+    PeerState,
+    Reading,
+    Server,
+    Visit,
+    assemble,
+    read_index,
+    read_models,
+    read_servers,
+    size_from_keys,
+)
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
@@ -99,3 +115,97 @@ def test_a_key_that_could_not_be_read_is_kept_apart_from_an_empty_one() -> None:
     reading = Reading(announce(Span(0, 2)).entries, unread=frozenset({"m.2"}))
     model = assemble("demo", NOW, {"m": ModelRecord(4, None)}, {"m": reading}, None).models[0]
     assert model.unread_blocks == {2}
+
+
+CLAIMED = Span(0, 2)
+
+
+def one(record_state: ServerState, outcome: Outcome, asked: Span) -> Server:
+    """A server that announces `CLAIMED` in this state and was asked for `asked`."""
+    visit = {ME: Visit(ME, NOW, outcome, span=asked)}
+    reading = {"m": announce(CLAIMED, record_state)}
+    (server,) = assemble("demo", NOW, {"m": ModelRecord(10, None)}, reading, visit).models[0].servers
+    return server
+
+
+def test_a_servers_own_answer_beats_a_forged_state() -> None:
+    for forged, word in ((ServerState.OFFLINE, "leaving"), (ServerState.JOINING, "joining")):
+        server = one(forged, Outcome.ANSWERED, Span(0, 2))
+        assert server.state is PeerState.ONLINE
+        assert server.conflict == f"its record says {word}, but it answers for blocks 0–1"
+        denied = one(forged, Outcome.NOT_HELD, Span(0, 2))
+        assert denied.state.value == word and denied.conflict == ""
+
+
+def test_a_servers_own_answer_beats_a_forged_span() -> None:
+    server = one(ServerState.ONLINE, Outcome.ANSWERED, asked=Span(4, 8))
+    assert (server.state, server.span) == (PeerState.ONLINE, Span(4, 8))
+    assert server.conflict == "its record claims blocks 0–1, but it answers for blocks 4–7"
+    honest = one(ServerState.ONLINE, Outcome.ANSWERED, asked=Span(0, 2))
+    assert honest.conflict == ""
+
+
+def test_a_server_without_a_record_counts_as_long_as_it_answers() -> None:
+    before = Server(ME, Span(2, 4), PeerState.ONLINE, ServerRecord(ServerState.ONLINE, 5.0, Span(2, 4)), NOW + 9)
+
+    def seen(outcome: Outcome, unread: frozenset[str] = frozenset()) -> tuple[Server, ...]:
+        visits = {ME: Visit(ME, NOW, outcome, span=Span(2, 4))}
+        reading = {"m": Reading({}, unread)}
+        return assemble("demo", NOW, {"m": ModelRecord(6, None)}, reading, visits, (), {"m": {ME: before}}).models[0].servers
+
+    (server,) = seen(Outcome.ANSWERED)
+    assert server.state is PeerState.ONLINE and server.conflict.startswith("no record of it stands in the DHT now")
+    (unread,) = seen(Outcome.ANSWERED, frozenset({"m.2"}))
+    assert unread.conflict == "", "what could not be read contradicts nothing"
+    assert seen(Outcome.TIMEOUT) == ()
+
+
+def index(*entries: tuple[str, object, float], known: dict[str, ModelRecord] | None = None) -> Index:
+    return read_index(Reading({MODELS_KEY: [Entry(prefix, value, NOW + at) for prefix, value, at in entries]}), known)
+
+
+GOOD = {"num_blocks": 32, "repository": "https://huggingface.co/meta-llama/Llama-3.1-8B-Instruct"}
+LLAMA = ModelRecord(32, GOOD["repository"])  # type: ignore[arg-type]
+BAD_ENTRIES = [
+    [32, "https://…"],
+    {**GOOD, "num_blocks": 0},
+    {**GOOD, "num_blocks": "32"},
+    {**GOOD, "num_blocks": 10**9},
+    {**GOOD, "repository": 7},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_ENTRIES, ids=str)
+def test_a_malformed_entry_beside_a_good_one_costs_only_itself_and_is_a_conflict(bad: object) -> None:
+    """The known incident: one node wrote an array where a map is due, with a later expiry, and the model vanished."""
+    for found in (
+        index(("Llama-hf", GOOD, 1), ("Llama-hf", bad, 2)),
+        index(("Llama-hf", bad, 2), known={"Llama-hf": LLAMA}),
+    ):
+        assert found.models == {"Llama-hf": LLAMA} and len(found.dropped) == 1
+        assert found.conflicts["Llama-hf"].startswith("an entry of it in the index of models cannot be used")
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ({**GOOD, "num_blocks": 31}, "the index of models also says 31 blocks; 32 stands"),
+        ({"num_blocks": 32}, "also names no repository; https://huggingface.co/meta-llama/Llama-3.1-8B-Instruct stands"),
+        ({**GOOD, "repository": "http://elsewhere.example/x"}, "also names http://elsewhere.example/x"),
+    ],
+)
+def test_the_last_good_value_of_a_model_stays_where_the_index_says_otherwise(other: object, words: str) -> None:
+    found = index(("Llama-hf", other, 2), known={"Llama-hf": LLAMA})
+    assert found.models == {"Llama-hf": LLAMA} and words in found.conflicts["Llama-hf"]
+    assert index(("Llama-hf", other, 2)).conflicts == {}, "nothing contradicts the only word there is"
+
+
+def test_a_prefix_that_is_named_without_a_usable_entry_is_to_be_sized() -> None:
+    found = index(("Llama-hf", [32], 1), ("no prefix", GOOD, 1), ("fine", GOOD, 1))
+    assert found.unsized == {"Llama-hf"} and list(found.models) == ["fine"]
+
+
+def test_a_models_size_shows_in_the_keys_under_which_servers_stand() -> None:
+    assert size_from_keys("m", merged(announce(Span(0, 4)), announce(Span(4, 7), life=30)), NOW) == 4
+    assert size_from_keys("m", announce(Span(3, 7)), NOW) == 7
+    assert size_from_keys("m", Reading({}), NOW) is None

@@ -1,0 +1,157 @@
+"""Is this crawl believable? Publish it, or hold the last snapshot, with the reason.
+
+A mass change means first of all that the observer is sick. A loss that is real shows again through another entry peer, or in
+a second crawl, and is then published. Pure: knows no DHT, no database and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from monitor.crawl import CrawlReport
+from monitor.published import Published
+from swarm.snapshot import PeerState, Snapshot
+
+Lost = frozenset[tuple[str, str]]
+"""Servers that were online and are not any more: prefix and peer id."""
+
+MASS_LOSS = 2
+MASS_LOSS_SHARE = 0.5
+"""So many of the servers, and so large a share of them, do not vanish within one interval where the monitor is well. A single
+server does: its loss is published at once."""
+FAST_FACTOR = 4.0
+SLOW_ENOUGH_S = 2.0
+"""A crawl of a quarter of the last one's time that also misses servers probably stopped early. Crawls shorter than this vary
+by chance."""
+MUCH_UNREAD = 0.5
+"""With so large a share of the keys unread, what is missing was not looked at."""
+CONFIRMS_FOR_INTERVALS = 3.0
+"""A second crawl later than that says nothing about the first."""
+AGREEING = 0.5
+"""Two crawls speak of the same loss where they share so much of what they miss."""
+
+
+class Suspicion(StrEnum):
+    CANARY = "canary"
+    BOOTSTRAPS = "bootstraps"
+    UNREAD = "unread"
+    FAST = "fast"
+    LOSS = "loss"
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """`confirmed` says how a doubt was settled, where there was one."""
+
+    confirmed: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """`confirmable` is False where a second look of the same kind would prove nothing."""
+
+    reason: str
+    suspicion: Suspicion
+    lost: Lost = frozenset()
+    confirmable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A crawl that was held back since the last published one. `at` is when it started, in Unix seconds."""
+
+    at: float
+    suspicion: Suspicion
+    lost: Lost
+
+
+Verdict = Publish | Hold
+
+
+def judge(previous: Published | None, report: CrawlReport, held: Held | None = None) -> Verdict:
+    """`held` is the newest crawl that was held back since `previous` was published. A failed crawl is not to be judged."""
+    assert report.snapshot is not None
+    lost = lost_between(previous.snapshot, report.snapshot) if previous is not None else frozenset()
+    doubt = next(_doubts(previous, report, report.snapshot, lost), None)
+    if doubt is None:
+        return Publish()
+    if doubt.confirmable and held is not None and previous is not None:
+        recent = report.started_at - held.at <= CONFIRMS_FOR_INTERVALS * previous.interval_s
+        if recent and held.suspicion is not Suspicion.CANARY and agree(held.lost, doubt.lost):
+            return Publish(confirmed=f"a second check found the same: {doubt.reason}")
+    return doubt
+
+
+def settle(previous: Published | None, first: CrawlReport, doubt: Hold, second: CrawlReport) -> tuple[CrawlReport, Verdict]:
+    """What to do with a doubtful crawl, now that the swarm was also read through another entry peer."""
+    if second.snapshot is None:
+        return first, doubt
+    verdict = judge(previous, second)
+    if isinstance(verdict, Publish):
+        return second, Publish(confirmed=f"read through another bootstrap peer, after a doubtful check: {doubt.reason}")
+    if doubt.confirmable and verdict.confirmable and agree(doubt.lost, verdict.lost):
+        return second, Publish(confirmed=f"another bootstrap peer shows the same: {doubt.reason}")
+    return first, doubt
+
+
+def applied(report: CrawlReport, verdict: Verdict) -> CrawlReport:
+    """The report as it is to be stored."""
+    if isinstance(verdict, Publish):
+        return replace(report, confirmed=verdict.confirmed)
+    return replace(report, held=verdict.reason, suspicion=verdict.suspicion.value, lost=verdict.lost)
+
+
+def lost_between(before: Snapshot, now: Snapshot) -> Lost:
+    """Servers that were online and neither answer now nor say themselves that they leave or load other blocks."""
+    there = (PeerState.ONLINE, PeerState.JOINING, PeerState.LEAVING)
+    still = {(model.prefix, server.peer_id) for model in now.models for server in model.servers if server.state in there}
+    return frozenset(online(before) - still)
+
+
+def online(snapshot: Snapshot) -> set[tuple[str, str]]:
+    return {
+        (model.prefix, server.peer_id)
+        for model in snapshot.models
+        for server in model.servers
+        if server.state is PeerState.ONLINE
+    }
+
+
+def is_mass(lost: Lost, before: Snapshot) -> bool:
+    return len(lost) >= MASS_LOSS and len(lost) >= MASS_LOSS_SHARE * len(online(before))
+
+
+def agree(first: Lost, second: Lost) -> bool:
+    if not first and not second:
+        return True
+    return len(first & second) >= AGREEING * max(len(first), len(second))
+
+
+def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot, lost: Lost) -> Iterator[Hold]:
+    """Every reason for doubt, the gravest first."""
+    if report.canary is False:
+        yield Hold("the monitor could not read back a key that it had just written itself", Suspicion.CANARY, lost)
+    if previous is None:
+        return
+    up, total = sum(report.bootstraps.values()), len(report.bootstraps)
+    mass = is_mass(lost, previous.snapshot)
+    if total and not up and (lost or previous.crawl.bootstraps_up):
+        # Where the servers still answer, the swarm lives without them, as a second crawl confirms. Otherwise it may be us.
+        yield Hold("none of the bootstrap peers answered", Suspicion.BOOTSTRAPS, lost, confirmable=not mass)
+    if not lost:
+        return
+    were = len(online(previous.snapshot))
+    words = f"{len(lost)} of {were} servers were gone at once"
+    if up and 2 * up < total:
+        yield Hold(f"only {up} of {total} bootstrap peers answered, and {words}", Suspicion.BOOTSTRAPS, lost, confirmable=True)
+    keys = sum(model.num_blocks for model in snapshot.models)
+    if report.keys_unread > MUCH_UNREAD * keys:
+        yield Hold(f"{report.keys_unread} of {keys} keys could not be read, and {words}", Suspicion.UNREAD, lost)
+    duration_s, before_s = report.finished_at - report.started_at, previous.crawl.duration_s
+    if before_s >= SLOW_ENOUGH_S and duration_s < before_s / FAST_FACTOR:
+        took = f"it ended after {duration_s:.1f} s where the last one took {before_s:.1f} s"
+        yield Hold(f"{took}, and {words}", Suspicion.FAST, lost, confirmable=True)
+    if mass:
+        yield Hold(words, Suspicion.LOSS, lost, confirmable=True)

@@ -1,0 +1,165 @@
+"""Many keys in few calls: a hundred keys to each of the nodes that are nearest to them, and what they answered, undecoded.
+
+hivemind's own look-up walks the DHT once for every key, drops a node from its routing table for one reply that was too large,
+and hangs on one value that it cannot decode. This asks over the same RPC, within one time limit, and drops only nodes that do
+not answer the smallest question either: a call that fails is split until the key that is to blame stands alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hivemind.dht.routing import DHTID
+from hivemind.p2p import PeerID
+from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
+from hivemind.proto import dht_pb2
+
+from swarm.dht.node import Node
+
+KEYS_PER_CALL = 100
+FIRST_CALL = 16
+"""Keys of the first call to a node, from whose size that of the next ones is chosen."""
+REPLY_BYTES = 1 << 20
+"""Aimed at for a reply: a quarter of the 4 MiB that p2pd lets through."""
+SPLIT_INTO = 8
+CALLS_AT_ONCE, CALLS_TO_ONE_NODE = 32, 4
+"""In flight. More to one node only wait there, and run into their time limit."""
+CALL_TIMEOUT_S = 5.0
+FIRST_REPLICAS, REPLICAS = 3, 5
+"""A record is written to the five nodes nearest to its key. Where the nearest three of
+many hold the same, the others are not asked."""
+MAX_NODES = 2_000
+"""Nodes that are kept in mind while reading: anyone may name any number of them."""
+MAX_ROUNDS = 8
+
+
+@dataclass
+class Replies:
+    """Per key, in the order of asking, each answering node's raw result; and who answered for it at all."""
+
+    results: dict[DHTID, list[dht_pb2.FindResult]] = field(default_factory=lambda: defaultdict(list))
+    too_large: set[DHTID] = field(default_factory=set)
+
+
+async def find(node: Node, ids: Iterable[DHTID], timeout_s: float) -> Replies:
+    """Whatever has been answered when `timeout_s` is over."""
+    search = _Search(node, list(ids))
+    work = asyncio.ensure_future(search.run())
+    try:
+        await asyncio.wait({work}, timeout=timeout_s)
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    return search.replies
+
+
+class _Search:
+    def __init__(self, node: Node, ids: list[DHTID]) -> None:
+        self.replies = Replies()
+        self._ids = ids
+        self._protocol = node.dht.protocol
+        self._own_id = node.dht.node_id
+        self._nodes: dict[DHTID, PeerID] = dict(self._protocol.routing_table.uid_to_peer_id)
+        self._silent: set[DHTID] = set()
+        self._asked: dict[DHTID, set[DHTID]] = defaultdict(set)
+        self._calls = asyncio.Semaphore(CALLS_AT_ONCE)
+        self._calls_to: dict[DHTID, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(CALLS_TO_ONE_NODE))
+        self._bytes_per_key = 0.0
+
+    async def run(self) -> None:
+        for _ in range(MAX_ROUNDS):
+            work = self._next_round()
+            if not work:
+                return
+            await asyncio.gather(*(self._ask_node(who, ids) for who, ids in work.items()))
+
+    def _next_round(self) -> dict[DHTID, list[DHTID]]:
+        """Whom to ask for which keys: the nearest of those known by now, who have not been asked for them yet."""
+        living = [who for who in self._nodes if who not in self._silent]
+        few = len(living) <= REPLICAS
+        work: dict[DHTID, list[DHTID]] = defaultdict(list)
+        for key in self._ids:
+            nearest = heapq.nsmallest(REPLICAS, living, key=key.xor_distance)
+            wanted = nearest if few or self._disagree(key) else nearest[:FIRST_REPLICAS]
+            for who in wanted:
+                if key not in self._asked[who]:
+                    self._asked[who].add(key)
+                    work[who].append(key)
+        return work
+
+    def _disagree(self, key: DHTID) -> bool:
+        """Whether the nodes asked so far hold different things under the key: then one of them may have missed more."""
+        sizes = {len(result.value) for result in self.replies.results.get(key, ())}
+        return len(sizes) > 1 or key in self.replies.too_large
+
+    async def _ask_node(self, who: DHTID, ids: list[DHTID]) -> None:
+        position, size = 0, FIRST_CALL if not self._bytes_per_key else self._fitting()
+        calls = []
+        if not self._bytes_per_key:
+            await self._ask(who, ids[:size])
+            position, size = size, self._fitting()
+        while position < len(ids):
+            calls.append(self._ask(who, ids[position : position + size]))
+            position += size
+        await asyncio.gather(*calls)
+
+    def _fitting(self) -> int:
+        return max(1, min(KEYS_PER_CALL, int(REPLY_BYTES / max(self._bytes_per_key, 1.0))))
+
+    async def _ask(self, who: DHTID, ids: list[DHTID]) -> None:
+        if who in self._silent:
+            return
+        async with self._calls_to[who], self._calls:
+            # It may have fallen silent while this call waited for its turn.
+            response = await self._call(who, ids) if who not in self._silent else None
+        if who in self._silent:
+            return
+        if response is not None:
+            self._take(ids, response)
+        elif len(ids) > 1:
+            # A node that cannot send its reply stays silent, and each silence costs a time limit: so not by halves.
+            size = max(1, len(ids) // SPLIT_INTO)
+            await asyncio.gather(*(self._ask(who, ids[start : start + size]) for start in range(0, len(ids), size)))
+        else:
+            self.replies.too_large.update(ids)
+
+    async def _call(self, who: DHTID, ids: list[DHTID]) -> dht_pb2.FindResponse | None:
+        """None where this node answers, but not this: the reply would be too large. A node that does not answer is silent."""
+        keys = [key.to_bytes() for key in ids]
+        try:
+            return await self._rpc(who, keys)
+        except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, TimeoutError, ValueError):
+            pass
+        try:
+            await self._rpc(who, [])
+        except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, TimeoutError, ValueError):
+            self._silent.add(who)
+            await self._protocol.update_routing_table(who, self._nodes[who], responded=False)
+        return None
+
+    async def _rpc(self, who: DHTID, keys: list[bytes]) -> dht_pb2.FindResponse:
+        request = dht_pb2.FindRequest(keys=keys, peer=self._protocol.node_info)
+        async with asyncio.timeout(CALL_TIMEOUT_S):
+            response = await self._protocol.get_stub(self._nodes[who]).rpc_find(request, timeout=CALL_TIMEOUT_S)
+        if len(response.results) != len(keys):
+            raise ValueError("the reply does not fit the question")
+        if response.peer.node_id:
+            met = DHTID.from_bytes(response.peer.node_id)
+            await self._protocol.update_routing_table(met, self._nodes[who], responded=True)
+        return response
+
+    def _take(self, ids: list[DHTID], response: dht_pb2.FindResponse) -> None:
+        per_key = response.ByteSize() / len(ids)
+        # Grows at once and shrinks slowly, since one reply too many bytes costs more than one call too many.
+        self._bytes_per_key = max(per_key, 0.9 * self._bytes_per_key)
+        for key, result in zip(ids, response.results, strict=True):
+            self.replies.results[key].append(result)
+            for raw_id, raw_peer in zip(result.nearest_node_ids, result.nearest_peer_ids, strict=False):
+                if len(self._nodes) < MAX_NODES:
+                    found = DHTID.from_bytes(raw_id)
+                    if found != self._own_id:
+                        self._nodes.setdefault(found, PeerID(raw_peer))

@@ -1,0 +1,136 @@
+"""Bootstrap peers, address by address, and swarms that fell apart."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from hivemind.utils.multiaddr import Multiaddr
+
+from swarm.dht import entrances
+from swarm.dht.canary import sings
+from swarm.dht.node import NodeConfig, start_node
+from swarm.dht.routes import kind_of, printable, quoted_addresses, routes
+from tests.loopback import nodes, reader_of
+from tests.swarms import peer_id
+
+
+async def test_each_address_says_how_far_a_query_through_it_came() -> None:
+    async with nodes(2) as (boot, other):
+        good = (await boot.addresses())[0]
+        dead_port = f"/ip4/127.0.0.1/tcp/1/p2p/{boot.peer_id}"
+        over_ipv6 = f"/ip6/::1/tcp/1/p2p/{boot.peer_id}"
+        nameless = f"/dns4/no-such-host.invalid/tcp/31337/p2p/{peer_id('named')}"
+        stranger = (await other.addresses())[0].replace(other.peer_id, peer_id("stranger"))
+        config = NodeConfig(initial_peers=(good, dead_port, over_ipv6, nameless, stranger), client_mode=True)
+        reader = await start_node(config)
+        try:
+            states, split = await entrances.look(reader)
+        finally:
+            await reader.stop()
+        assert [(state.family, state.step) for state in states] == [
+            ("IPv4", "ok"),
+            ("IPv4", "tcp"),
+            ("IPv6", "tcp"),
+            ("IPv4", "dns"),
+            ("IPv4", "dht"),
+        ]
+        assert entrances.peers_up(states) == {boot.peer_id: True, peer_id("named"): False, peer_id("stranger"): False}
+        assert split == "" and states[1].detail and "does not resolve" in states[3].detail
+
+
+@pytest.mark.slow
+async def test_a_bootstrap_peer_that_dies_is_noticed_and_the_other_is_entrance_enough() -> None:
+    async with nodes(2) as (boot, other):
+        addresses = (*await boot.addresses(), *await other.addresses())
+        reader = await start_node(NodeConfig(initial_peers=addresses, client_mode=True))
+        try:
+            assert entrances.peers_up((await entrances.look(reader))[0]) == {boot.peer_id: True, other.peer_id: True}
+            os.kill(other.p2p._child.pid, signal.SIGKILL)
+            states, split = await entrances.look(reader)
+            assert entrances.peers_up(states) == {boot.peer_id: True, other.peer_id: False} and split == ""
+            assert await sings(reader), "one entrance is enough to write and read"
+        finally:
+            await reader.stop()
+
+
+@pytest.mark.slow
+async def test_two_swarms_behind_one_list_of_entrances_are_noticed() -> None:
+    async with nodes(2) as one, nodes(2) as two:
+        addresses = (*await one[0].addresses(), *await two[0].addresses())
+        reader = await start_node(NodeConfig(initial_peers=addresses, client_mode=True))
+        try:
+            _, split = await entrances.look(reader)
+        finally:
+            await reader.stop()
+        assert "2 separate swarms" in split and one[0].peer_id[-6:] in split and two[0].peer_id[-6:] in split
+
+
+@pytest.mark.parametrize(
+    ("known", "groups"),
+    [
+        ({}, 0),
+        ({"a": ()}, 0),
+        ({"a": ("x",), "b": ("x",)}, 0),
+        ({"a": ("b",), "b": ()}, 0),
+        ({"a": ("x",), "b": ("y",), "c": ("x", "y")}, 0),
+        ({"a": ("x",), "b": ("y",)}, 2),
+        ({"a": (), "b": (), "c": ()}, 3),
+    ],
+)
+def test_peers_that_share_an_acquaintance_are_in_one_swarm(known: dict[str, tuple[str, ...]], groups: int) -> None:
+    told = entrances.split_between({peer: frozenset(peers) for peer, peers in known.items()})
+    assert told.startswith(f"the bootstrap peers belong to {groups} separate swarms") if groups else told == ""
+
+
+async def test_a_reader_that_is_cut_off_cannot_read_its_canary_back() -> None:
+    async with nodes(1) as (boot,), reader_of(boot) as reader:
+        assert await sings(reader)
+        os.kill(boot.p2p._child.pid, signal.SIGKILL)
+        assert not await sings(reader)
+
+
+UNKNOWN_PROTOCOL = bytes.fromhex("040102030491020fa1ff7f")
+QUIC = bytes.fromhex("040102030491020fa1cd03")
+
+
+def test_an_address_that_cannot_be_printed_costs_itself_only() -> None:
+    """A peer that announced a protocol which the library did not know once made every update fail."""
+    addresses = [Multiaddr("/ip4/10.0.0.1/tcp/1"), Multiaddr(UNKNOWN_PROTOCOL), Multiaddr(QUIC), Multiaddr("/ip6/::1/tcp/2")]
+    assert printable(addresses) == ["/ip4/10.0.0.1/tcp/1", "/ip4/1.2.3.4/udp/4001/quic-v1", "/ip6/::1/tcp/2"]
+
+
+class MadeUpP2P:
+    def __init__(self, **peers: list[bytes]) -> None:
+        from hivemind.p2p import PeerID
+        from hivemind.p2p.p2p_daemon_bindings.datastructures import PeerInfo
+
+        self.peers = [PeerInfo(PeerID.from_base58(peer_id(name)), map(Multiaddr, given)) for name, given in peers.items()]
+
+    async def list_peers(self) -> list[object]:
+        return list(self.peers)
+
+
+async def test_the_route_to_a_peer_is_known_whatever_else_it_announces() -> None:
+    direct = Multiaddr("/ip4/10.0.0.1/tcp/1").to_bytes()
+    relayed = Multiaddr(f"/ip4/10.0.0.2/tcp/1/p2p/{peer_id('relay')}/p2p-circuit").to_bytes()
+    p2p = MadeUpP2P(a=[UNKNOWN_PROTOCOL, direct], b=[relayed], c=[relayed, direct], d=[UNKNOWN_PROTOCOL])
+    assert await routes(p2p) == {peer_id("a"): "direct", peer_id("b"): "relay", peer_id("c"): "direct"}  # type: ignore[arg-type]
+
+
+def test_addresses_that_were_dialled_are_taken_out_of_the_error() -> None:
+    text = "failed to dial 12D3: all dials failed * [/ip4/10.0.0.1/tcp/1] dial tcp: refused * [/ip6/::1/tcp/2] timeout"
+    assert quoted_addresses(text) == ("/ip4/10.0.0.1/tcp/1", "/ip6/::1/tcp/2")
+    assert quoted_addresses("no addresses") == ()
+    assert kind_of("/ip4/1.1.1.1/tcp/1/p2p/Qm/p2p-circuit/p2p/Qn") == "relay"
+
+
+@pytest.mark.slow
+async def test_the_canary_is_read_back_after_most_of_the_swarm_has_died() -> None:
+    """Otherwise a loss that is real could never be published."""
+    async with nodes(5) as (boot, *others), reader_of(boot) as reader:
+        assert await sings(reader)
+        for other in others:
+            os.kill(other.p2p._child.pid, signal.SIGKILL)
+        assert await sings(reader)
