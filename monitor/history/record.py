@@ -1,0 +1,53 @@
+"""The one door through which crawls enter the history, inside the transaction that stores them.
+
+A crawl that published nothing (it failed, or was held back) leaves its minute unwatched and may make the monitor blind;
+it never says anything about a model.
+"""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.db import connection
+
+from monitor.history import incidents, samples
+from monitor.models import Crawl, WatchedModel
+from monitor.published import MISSED_INTERVALS
+from swarm.snapshot import Snapshot
+
+
+def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
+    """`snapshot` is what was published; None where nothing was. To be called after it is stored."""
+    interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
+    blind_after_s = MISSED_INTERVALS * interval_s
+    last = samples.last_observed_at(crawl.swarm)
+    if snapshot is None:
+        incidents.look(crawl.swarm, crawl.finished_at.timestamp(), last, interval_s, blind_after_s, saw=False, why=crawl.reason)
+        return
+    if last is not None and snapshot.at < last:
+        return  # An older crawl that was stored late: its minutes are already told by a newer one.
+    rows = {row.prefix: row for row in WatchedModel.objects.of(crawl.swarm) if snapshot.model(row.prefix)}
+    incidents.advance_models(snapshot, rows, last, blind_after_s)
+    in_a_row = last if _in_a_row(crawl, last) else None
+    samples.write(snapshot, rows, in_a_row, interval_s)
+    incidents.look(crawl.swarm, snapshot.at, last, interval_s, blind_after_s, saw=True)
+
+
+def watch_the_clock(swarm: str, now: float) -> None:
+    """Where no crawl runs, nobody calls `record`: this opens the blindness that the pages show."""
+    interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
+    last = samples.last_observed_at(swarm)
+    incidents.look(swarm, now, last, interval_s, MISSED_INTERVALS * interval_s, saw=False)
+
+
+def _in_a_row(crawl: Crawl, last: float | None) -> bool:
+    """Whether no crawl was tried in vain since the one that saw the swarm at `last`."""
+    if last is None:
+        return False
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT EXISTS (SELECT FROM monitor_crawl WHERE swarm = %s AND id <> %s AND outcome <> 'succeeded'"
+            " AND finished_at > to_timestamp(%s))",
+            [crawl.swarm, crawl.pk, last],
+        )
+        (failed,) = cursor.fetchone()
+    return not failed
