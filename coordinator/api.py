@@ -14,6 +14,7 @@ from coordinator import hints, leases, problems
 from coordinator.models import Lease, Phase
 from monitor import live
 from monitor.api import router as monitor_router
+from monitor.history.api import router as history_router
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep
 
 router = Router(tags=["hints"])
@@ -68,4 +69,5 @@ api = NinjaAPI(
 )
 problems.install(api)
 api.add_router("", monitor_router)
+api.add_router("", history_router)
 api.add_router("", router)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import shared_task
@@ -12,6 +13,7 @@ from django.core.cache import cache
 from django.db import transaction
 
 from monitor import live, queries, store
+from monitor.history import partitions, record, retention, rollups
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from swarm.errors import SwarmError
 
@@ -64,3 +66,19 @@ def watch_freshness() -> None:
     if cache.get(key) != shown:
         cache.set(key, shown, timeout=None)
         live.request_push(seen.swarm)
+
+
+@shared_task(ignore_result=True)
+def remember() -> None:
+    """Minutes -> hours and days. Where the watching itself has stopped, that becomes an incident of the monitor."""
+    now = datetime.now(UTC)
+    record.watch_the_clock(settings.SEPAL_SWARM, now.timestamp())
+    partitions.maintain(now)
+    rollups.roll_up(now)
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    retention.forget(datetime.now(UTC))
+    if partitions.strays():
+        log.warning("%d samples lie outside the partition of their day", partitions.strays())

@@ -5,14 +5,21 @@ Minutes are partitioned by day (migration 0003) and dropped after a week; days a
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 from django.contrib.postgres.fields import ArrayField
 from django.db import models
-from django.db.models import F, Q
+from django.db.models import F, Func, IntegerField, Q
 
 from monitor.history.fields import BlocksField, MinutesField
 from monitor.history.rules import Kind
+
+
+class DayQuerySet(models.QuerySet[Any]):
+    def annotate_counts(self) -> Self:
+        """`n_watched`, `n_up` ...: how many minutes each of the day's fields has."""
+        fields = [field.name for field in self.model._meta.concrete_fields if isinstance(field, MinutesField)]
+        return self.annotate(**{f"n_{name}": Func(name, function="bit_count", output_field=IntegerField()) for name in fields})
 
 
 class Peer(models.Model):
@@ -73,6 +80,8 @@ class SwarmDay(models.Model):
     watched = MinutesField()
     last_observed_at = models.DateTimeField()
 
+    objects = DayQuerySet.as_manager()
+
     def __str__(self) -> str:
         return f"{self.swarm} {self.day}"
 
@@ -87,6 +96,8 @@ class ModelDay(models.Model):
     broken = MinutesField()
     thin = MinutesField()
     unknown = MinutesField()
+
+    objects = DayQuerySet.as_manager()
 
     def __str__(self) -> str:
         return f"{self.day}"
@@ -131,6 +142,8 @@ class BlockDay(models.Model):
     thin = MinutesField()
     unread = MinutesField()
 
+    objects = DayQuerySet.as_manager()
+
     def __str__(self) -> str:
         return f"{self.block} {self.day}"
 
@@ -146,6 +159,8 @@ class PeerDay(models.Model):
     unknown = MinutesField(null=True, default=None)
     first_minute = models.SmallIntegerField(help_text="Of this day in which it was in the swarm")
     throughput = ArrayField(models.FloatField(null=True), size=24, help_text="Tokens per second while up, hour by hour")
+
+    objects = DayQuerySet.as_manager()
 
     class Meta:
         constraints: ClassVar = [

@@ -5,10 +5,13 @@ Rows of a day without a partition go to the DEFAULT one; when the partition is m
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 
 from django.db import connection, transaction
+from django.db.backends.utils import CursorWrapper
 
 from monitor.history.minutes import midnight
 from monitor.history.models import RolledUp
@@ -22,17 +25,27 @@ KEPT = 7
 
 def maintain(now: datetime) -> None:
     today = now.astimezone(UTC).date()
+    for table in TABLES:
+        existing = days_of(table)
+        wanted = {today + timedelta(days=ahead) for ahead in range(AHEAD + 1)}
+        for day in sorted(wanted - existing):
+            with _locked("SHARE ROW EXCLUSIVE"):
+                _create(table, day)
+        for day in sorted(existing):
+            if day < today - timedelta(days=KEPT) and _rolled_up(day):
+                with _locked("ACCESS EXCLUSIVE") as cursor:
+                    cursor.execute(f"DROP TABLE IF EXISTS {_name(table, day)}")
+    _forget_strays(today)
+
+
+@contextlib.contextmanager
+def _locked(mode: str) -> Iterator[CursorWrapper]:
+    """In the order in which a crawl locks them: a partition brings or drops foreign keys to the first two tables, and
+    whoever locked its own rows first would wait for the crawl that waits for it. Rather try again a minute later."""
     with transaction.atomic(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('monitor.history.partitions'))")
-        for table in TABLES:
-            existing = days_of(table)
-            for day in (today + timedelta(days=ahead) for ahead in range(AHEAD + 1)):
-                if day not in existing:
-                    _create(table, day)
-            for day in sorted(existing):
-                if day < today - timedelta(days=KEPT) and _rolled_up(day):
-                    cursor.execute(f"DROP TABLE {_name(table, day)}")
-            _forget_strays(table, today)
+        cursor.execute("SET LOCAL lock_timeout = '5s'")
+        cursor.execute(f"LOCK TABLE monitor_watchedmodel, monitor_peer IN {mode} MODE")
+        yield cursor
 
 
 def days_of(table: str) -> set[date]:
@@ -54,6 +67,9 @@ def _create(table: str, day: date) -> None:
     name, bounds = _name(table, day), [midnight(day), midnight(day + timedelta(days=1))]
     with connection.cursor() as cursor:
         # Before it is attached: Postgres refuses a partition whose rows lie in the DEFAULT one.
+        cursor.execute("SELECT to_regclass(%s)", [name])
+        if cursor.fetchone() != (None,):
+            return  # Another worker was faster.
         cursor.execute(f"CREATE TABLE {name} (LIKE {table} INCLUDING ALL)")
         cursor.execute(f"LOCK TABLE {table}_default IN EXCLUSIVE MODE")
         cursor.execute(
@@ -65,13 +81,14 @@ def _create(table: str, day: date) -> None:
         cursor.execute(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES FROM ('{first}') TO ('{last}')")
 
 
-def _forget_strays(table: str, today: date) -> None:
+def _forget_strays(today: date) -> None:
     """Of days for which no partition will be made any more."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            f"DELETE FROM {table}_default WHERE ts < %s AND ts < (SELECT until FROM monitor_rolledup)",  # noqa: S608
-            [midnight(today - timedelta(days=KEPT))],
-        )
+        for table in TABLES:
+            cursor.execute(
+                f"DELETE FROM {table}_default WHERE ts < %s AND ts < (SELECT until FROM monitor_rolledup)",  # noqa: S608
+                [midnight(today - timedelta(days=KEPT))],
+            )
 
 
 def _rolled_up(day: date) -> bool:

@@ -7,7 +7,7 @@ it never says anything about a model.
 from __future__ import annotations
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, transaction
 
 from monitor.history import incidents, samples
 from monitor.models import Crawl, WatchedModel
@@ -17,6 +17,7 @@ from swarm.snapshot import Snapshot
 
 def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
     """`snapshot` is what was published; None where nothing was. To be called after it is stored."""
+    _one_writer(crawl.swarm)
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     blind_after_s = MISSED_INTERVALS * interval_s
     last = samples.last_observed_at(crawl.swarm)
@@ -35,8 +36,16 @@ def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
 def watch_the_clock(swarm: str, now: float) -> None:
     """Where no crawl runs, nobody calls `record`: this opens the blindness that the pages show."""
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
-    last = samples.last_observed_at(swarm)
-    incidents.look(swarm, now, last, interval_s, MISSED_INTERVALS * interval_s, saw=False)
+    with transaction.atomic():
+        _one_writer(swarm)
+        last = samples.last_observed_at(swarm)
+        incidents.look(swarm, now, last, interval_s, MISSED_INTERVALS * interval_s, saw=False)
+
+
+def _one_writer(swarm: str) -> None:
+    """Until this transaction ends: a crawl that ends while the clock is being watched must not open what that closes."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"monitor.history {swarm}"])
 
 
 def _in_a_row(crawl: Crawl, last: float | None) -> bool:
