@@ -62,9 +62,7 @@ def incident(request: HttpRequest, incident_id: int) -> JsonResponse:
 
 
 @router.get("/models/{prefix}/history", summary="A model's days: minutes watched, broken, thin, unknown")
-def history(
-    request: HttpRequest, prefix: str, days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = uptime.DAYS
-) -> JsonResponse:
+def history(request: HttpRequest, prefix: str, days: Annotated[int, Query(ge=1, le=MAX_DAYS)] = uptime.DAYS) -> JsonResponse:
     model = WatchedModel.objects.of(settings.SEPAL_SWARM).filter(prefix=prefix).first()
     if model is None:
         raise HttpError(404, f"the monitor has never seen a model with the prefix {prefix!r}")

@@ -1,4 +1,4 @@
-"""Days as bars: colour is the worst level of the day, the cut its share without a route, the hatch what was not watched. Pure."""
+"""Days as bars, pure: colour is the worst level of the day, the cut its share without a route, hatch was not watched."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def summary(days: Sequence[DayTally]) -> str:
         return f"Not watched in these {len(days)} days."
     possible = sum(day.length for day in days[first:])
     since = f"since {days[first].day:%-d %b}" if first else f"in {len(days)} days"
-    return f"{percent(share)} of the watched time it could run · watched {duration(minutes.watched)} of {duration(possible)} {since}"
+    watched = f"watched {duration(minutes.watched)} of {duration(possible)} {since}"
+    return f"{percent(share)} of the watched time it could run · {watched}"
 
 
 def percent(share: float) -> str:
@@ -117,7 +118,11 @@ def _label(minutes: Tally) -> str:
         return "not watched"
     told = [
         f"{words} {duration(count)}"
-        for words, count in (("could not run", minutes.broken), ("unknown", minutes.unknown), ("one server on some block", minutes.thin))
+        for words, count in (
+            ("could not run", minutes.broken),
+            ("unknown", minutes.unknown),
+            ("one server on some block", minutes.thin),
+        )
         if count
     ]
     return f"{', '.join(told) or 'complete'}; watched {duration(minutes.watched)}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from monitor.history import uptime, words
 from monitor.history.models import Incident
+from monitor.history.rules import How, Kind
 from monitor.models import WatchedModel
 from swarm.wire.spans import runs
 
@@ -16,8 +17,8 @@ def incident_document(row: Incident) -> dict[str, Any]:
         "id": row.pk,
         "swarm": row.swarm,
         "kind": row.kind,
-        "severity": words.SEVERITY[words.Kind(row.kind)],
-        "counts_as_downtime": row.kind == words.Kind.HOLE,
+        "severity": words.SEVERITY[Kind(row.kind)],
+        "counts_as_downtime": row.kind == Kind.HOLE,
         "prefix": row.model.prefix if row.model else None,
         "title": words.title(row),
         "open": row.ended_before is None,
@@ -25,7 +26,7 @@ def incident_document(row: Incident) -> dict[str, Any]:
         "ended": {"after": _moment(row.bad_at), "before": _moment(row.ended_before)} if row.ended_before else None,
         "blocks": [[span.start, span.end] for span in runs(row.blocks)],
         "left": [
-            {"peer_id": entry["peer_id"], "how": entry["how"], "normally": entry["how"] == words.How.NORMALLY.value}
+            {"peer_id": entry["peer_id"], "how": entry["how"], "normally": entry["how"] == How.NORMALLY.value}
             for entry in row.left
         ],
         "restored_by": [entry["peer_id"] for entry in row.restored],

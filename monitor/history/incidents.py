@@ -54,10 +54,8 @@ def advance_models(snapshot: Snapshot, rows: dict[str, WatchedModel], last: floa
 def look(
     swarm: str, at: float, last: float | None, interval_s: float, blind_after_s: float, *, saw: bool, why: str = ""
 ) -> None:
-    known = {
-        Kind.BLIND: row
-        for row in Incident.objects.filter(swarm=swarm, kind=Kind.BLIND, ended_before__isnull=True).select_for_update()
-    }
+    unended = Incident.objects.filter(swarm=swarm, kind=Kind.BLIND, ended_before__isnull=True).select_for_update()
+    known = {Kind(row.kind): row for row in unended}
     ongoing = [_ongoing(row) for row in known.values()]
     changes = advance_blindness(ongoing[0] if ongoing else None, Look(at, saw, last, interval_s, blind_after_s))
     _apply(swarm, None, known, changes, clean_text(without_addresses(why), MAX_REASON) or "")

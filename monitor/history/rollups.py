@@ -6,6 +6,7 @@ An hour's bits replace the same hour's bits of the day, so that each hour costs 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from django.db import connection, transaction
 
@@ -91,7 +92,7 @@ def roll_up(now: datetime) -> int:
 def roll_up_hour(hour: datetime) -> None:
     midnight = hour.replace(hour=0)
     others = "1" * (hour.hour * 60) + "0" * 60 + "1" * (1440 - 60 - hour.hour * 60)
-    facts = {
+    facts: dict[str, Any] = {
         "hour": hour,
         "next": hour + HOUR,
         "day": hour.date(),

@@ -136,9 +136,7 @@ def _current(known: Ongoing | None, bad: frozenset[int], covered: Coverage, seen
     return {block: before.get(block, fresh) for block in sorted(bad | (set(before) & unread))}
 
 
-def _standing(
-    kind: Kind, known: Ongoing | None, current: dict[int, Bounds], bad: frozenset[int], seen: Seen
-) -> Ongoing:
+def _standing(kind: Kind, known: Ongoing | None, current: dict[int, Bounds], bad: frozenset[int], seen: Seen) -> Ongoing:
     confirmed = {block for block in bad if _confirms(kind, current[block], seen.at)}
     fresh = frozenset(block for block, bounds in current.items() if bounds.before == seen.at)
     left = (*(known.left if known else ()), *_departures(fresh, seen))[:NAMED_AT_MOST]
@@ -220,5 +218,3 @@ def advance_blindness(ongoing: Ongoing | None, look: Look) -> Changes:
     if look.saw:
         return Changes(ended=(Ended(replace(ongoing, bad_at=min(ongoing.bad_at, look.at)), look.at),))
     return Changes(open=(replace(ongoing, bad_at=max(ongoing.bad_at, look.at)),))
-
-

@@ -6,6 +6,7 @@ Runs inside the transaction that stores the crawl. Storing the same crawl again 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from django.db import connection
 
@@ -92,9 +93,7 @@ def last_observed_at(swarm: str) -> float | None:
 def earlier_servers(model_id: int, at: float) -> tuple[tuple[Server, ...], float | None]:
     """The model's servers in the newest minute that is not after `at`, and that minute; before `write` of this crawl."""
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(at)]
-        )
+        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(at)])
         (newest,) = cursor.fetchone()
     if newest is None:
         return (), None
@@ -116,7 +115,7 @@ def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float |
             seen_at = moment(snapshot.at if at == snapshot.at else at)
             cursor.execute(_WATCHED, {"swarm": snapshot.swarm, "day": day_of(at), "watched": watched, "at": seen_at})
         if minutes and earlier_at is not None:
-            bridge = {
+            bridge: dict[str, Any] = {
                 "minutes": [moment(at) for at in minutes],
                 "earlier": moment(minute_start(earlier_at)),
                 "swarm": snapshot.swarm,
@@ -133,7 +132,7 @@ def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float |
             cursor.execute(_ABSENT, {"minute": minute, "all_models": everyone, **columns})
 
 
-def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> dict[str, list[object]]:
+def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> dict[str, Any]:
     covered = [coverage(model) for model in models]
     slowest = [found.bottleneck for found in covered]
     return {
@@ -146,9 +145,11 @@ def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> di
     }
 
 
-def _peer_columns(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> dict[str, list[object]]:
+def _peer_columns(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> dict[str, Any]:
     present = [(rows[model.prefix].pk, server) for model in snapshot.models for server in model.servers]
-    unseen = [(row.model_id, _server(row.peer_id, Span(row.start, row.end), PeerState.NOT_CHECKED)) for row in _unread(rows, present)]
+    unseen = [
+        (row.model_id, _server(row.peer_id, Span(row.start, row.end), PeerState.NOT_CHECKED)) for row in _unread(rows, present)
+    ]
     everyone = [*present, *unseen]
     return {
         "models": [model for model, _ in everyone],

@@ -86,8 +86,7 @@ def model_days(swarm: str, now: float, days: int = DAYS) -> dict[str, list[DayTa
     today = int(now % 86_400 // 60) + 1
     lengths = {day: today if day == listed[-1] else IN_A_DAY for day in listed}
     return {
-        prefix: [DayTally(day, tallies.get(day, Tally()), lengths[day]) for day in listed]
-        for prefix, tallies in found.items()
+        prefix: [DayTally(day, tallies.get(day, Tally()), lengths[day]) for day in listed] for prefix, tallies in found.items()
     }
 
 

@@ -74,13 +74,17 @@ def explanation(row: Incident) -> str:
         return f"This says nothing about the servers. No downtime is counted.{why}"
     if row.kind == Kind.HOLE:
         return "The model could not run." if row.ended_before else "The model cannot run."
-    return "The model ran, but the next crash would have stopped it." if row.ended_before else (
-        "The model runs, but the next crash stops it."
+    return (
+        "The model ran, but the next crash would have stopped it."
+        if row.ended_before
+        else ("The model runs, but the next crash stops it.")
     )
 
 
 def started(row: Incident) -> str:
-    return between(row.started_after, row.started_before) if row.started_after else f"before {clock(row.started_before)}, when we first looked"
+    if row.started_after is None:
+        return f"before {clock(row.started_before)}, when we first looked"
+    return between(row.started_after, row.started_before)
 
 
 def ended(row: Incident) -> str:

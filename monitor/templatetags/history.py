@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, cast
 
 from django import template
 from django.conf import settings
@@ -18,8 +18,8 @@ register = template.Library()
 def history_bars(context: template.Context, prefix: str, swarm: str = "", heading: bool = True) -> dict[str, Any]:
     """`swarm` is the site's own where none is named; without `heading` only bars and summary are shown."""
     swarm = swarm or settings.SEPAL_SWARM
-    assert context.render_context is not None
-    known: dict[str, Any] = context.render_context.setdefault("history_bars", {})
+    kept: dict[str, Any] = cast("dict[str, Any]", context.render_context)
+    known = kept.setdefault("history_bars", {})
     if swarm not in known:
         known[swarm] = model_days(swarm, time.time())
     days = known[swarm].get(prefix)

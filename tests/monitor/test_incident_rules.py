@@ -69,8 +69,9 @@ def test_a_hole_in_two_crawls_is_an_incident_with_bounds_that_name_who_left_and_
 
 
 def test_how_a_server_left_is_what_was_seen_of_it() -> None:
-    whole = model(4, *(server(name, n, n + 1) for n, name in enumerate("abcd")))
-    after = model(4, server("a", 0, 1, PeerState.LEAVING), server("b", 1, 2, PeerState.UNREACHABLE), server("d", 2, 3))
+    whole = model(5, *(server(name, n, n + 1) for n, name in enumerate("abcde")))
+    left, silent = server("a", 0, 1, PeerState.LEAVING), server("b", 1, 2, PeerState.UNREACHABLE)
+    after = model(5, left, silent, server("d", 4, 5), server("e", 4, 5))
     (hole,) = (i for i in follow(whole, after, after)[2].open if i.kind is Kind.HOLE)
     assert hole.left == (
         Departure(peer_id("a"), How.NORMALLY, 30.0, "block 0"),
@@ -120,7 +121,7 @@ def test_an_incident_is_open_only_while_its_blocks_lack_servers_and_each_ends_on
     for changes, look in zip(follow(*looks), looks, strict=True):
         lacking = {block.index for block in coverage(look).blocks if block.redundancy in (None, 0, 1)}
         for incident in changes.open:
-            assert incident.current and set(incident.current) - {b for b in range(look.num_blocks, 5)} <= lacking
+            assert incident.current and set(incident.current) - set(range(look.num_blocks, 5)) <= lacking
             assert incident.start.after is None or incident.start.after < incident.start.before <= incident.bad_at
             assert incident.confirmed_at is None or incident.blocks
         for ended in changes.ended:

@@ -91,7 +91,9 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
         if look.servers is None:
             before = None
             continue
-        now = {name: (Span(s, e), "up" if state is PeerState.ONLINE else "down") for name, (s, e, state) in look.servers.items()}
+        now = {
+            name: (Span(s, e), "up" if state is PeerState.ONLINE else "down") for name, (s, e, state) in look.servers.items()
+        }
         for name, (span, was) in known.items():
             if name not in now:
                 blind_to = any(block in look.unread for block in span) and was != "gone"
@@ -102,6 +104,10 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
         by_minute.setdefault(int(at // 60), []).append((now, look.unread))
         known, before = now, (at,)
     return _judge(by_minute)
+
+
+def _word(state: PeerState) -> str:
+    return "up" if state is PeerState.ONLINE else "down"
 
 
 def _judge(by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozenset[int]]]]) -> Recount:
