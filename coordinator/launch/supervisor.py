@@ -177,10 +177,10 @@ class Supervisor:
         self.folder.processes.unlink(missing_ok=True)
 
     def _record(self) -> None:
-        marks = [running.mark for running in self.children if running.mark]
+        marks = [(running.name, running.mark) for running in self.children if running.mark]
         write_json(
             self.folder.processes,
-            [{"pid": known.pid, "started": known.started, "command": known.command} for known in marks],
+            [{"name": name, "pid": m.pid, "started": m.started, "command": m.command} for name, m in marks],
         )
 
 
