@@ -88,7 +88,7 @@ def put_back(folder: Path) -> dict[str, int]:
 
 
 def _take_table(folder: Path, table: str) -> Part:
-    columns = _columns(table)
+    columns = columns_of(table)
     path = folder / f"{table}.copy.gz"
     statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(_names(columns), sql.Identifier(table))
     rows = 0
@@ -108,7 +108,7 @@ def _put_table(path: Path, part: Part) -> int:
         return int(cursor.rowcount)
 
 
-def _columns(table: str) -> tuple[str, ...]:
+def columns_of(table: str) -> tuple[str, ...]:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped"
@@ -159,7 +159,7 @@ def _advance_numbers() -> None:
     """What is numbered from now on must not meet what was put back."""
     with connection.cursor() as cursor:
         for table in TABLES:
-            cursor.execute("SELECT pg_get_serial_sequence(%s, 'id') WHERE %s = ANY(%s)", [table, "id", list(_columns(table))])
+            cursor.execute("SELECT pg_get_serial_sequence(%s, 'id') WHERE %s = ANY(%s)", [table, "id", list(columns_of(table))])
             found = cursor.fetchone()
             if found and found[0]:
                 highest = sql.SQL("SELECT setval({}, coalesce(max(id), 1), max(id) IS NOT NULL) FROM {}")

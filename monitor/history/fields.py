@@ -12,8 +12,9 @@ from swarm.wire.spans import Span, runs
 
 if TYPE_CHECKING:
     _Field = models.Field[Any, Any]
+    _Float = models.FloatField[Any, Any]
 else:
-    _Field = models.Field
+    _Field, _Float = models.Field, models.FloatField
 
 
 class MinutesField(_Field):
@@ -31,6 +32,13 @@ class MinutesField(_Field):
 
     def get_prep_value(self, value: Minutes | None) -> str | None:
         return None if value is None else value.text
+
+
+class RealField(_Float):
+    """Four bytes: a throughput is known to three digits at best."""
+
+    def db_type(self, connection: Any) -> str:
+        return "real"
 
 
 class BlocksField(_Field):

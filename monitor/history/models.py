@@ -11,7 +11,7 @@ from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import F, Func, IntegerField, Q
 
-from monitor.history.fields import BlocksField, MinutesField
+from monitor.history.fields import BlocksField, MinutesField, RealField
 from monitor.history.rules import Kind
 
 
@@ -43,7 +43,7 @@ class PeerSample(models.Model):
     end = models.SmallIntegerField()
     state = models.CharField(max_length=16, help_text="As last seen in this minute")
     up = models.BooleanField(null=True, help_text="Online whenever seen in this minute; empty where it was not checked")
-    throughput = models.FloatField(null=True)
+    throughput = RealField(null=True)
 
     class Meta:
         db_table = "monitor_peersample"
@@ -158,7 +158,7 @@ class PeerDay(models.Model):
     up = MinutesField()
     unknown = MinutesField(null=True, default=None)
     first_minute = models.SmallIntegerField(help_text="Of this day in which it was in the swarm")
-    throughput = ArrayField(models.FloatField(null=True), size=24, help_text="Tokens per second while up, hour by hour")
+    throughput = ArrayField(RealField(null=True), size=24, help_text="Tokens per second while up, hour by hour")
 
     objects = DayQuerySet.as_manager()
 

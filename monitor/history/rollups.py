@@ -63,8 +63,8 @@ ON CONFLICT (model_id, block, day) DO UPDATE SET missing = (was.missing & %(othe
 _PEERS = f"""
 INSERT INTO monitor_peerday AS was (model_id, peer_id, day, up, unknown, first_minute, throughput)
 SELECT model_id, peer_id, %(day)s, bit_or(CASE WHEN up THEN bit ELSE {_ZERO} END), bit_or(bit) FILTER (WHERE up IS NULL),
-  min(minute), array_fill(NULL::float8, ARRAY[%(index)s]) || avg(throughput) FILTER (WHERE up)
-    || array_fill(NULL::float8, ARRAY[23 - %(index)s])
+  min(minute), array_fill(NULL::real, ARRAY[%(index)s]) || (avg(throughput) FILTER (WHERE up))::real
+    || array_fill(NULL::real, ARRAY[23 - %(index)s])
 FROM (SELECT *, {_MINUTE} AS minute, set_bit({_ZERO}, {_MINUTE}, 1) AS bit
       FROM monitor_peersample WHERE ts >= %(hour)s AND ts < %(next)s) AS sample
 GROUP BY model_id, peer_id

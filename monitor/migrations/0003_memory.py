@@ -31,7 +31,7 @@ CREATE TABLE monitor_peersample (
     peer_id integer NOT NULL REFERENCES monitor_peer (id) ON DELETE CASCADE,
     start smallint NOT NULL,
     "end" smallint NOT NULL,
-    throughput double precision,
+    throughput real,
     up boolean,
     state varchar(16) NOT NULL,
     CONSTRAINT peer_sample_minute_is_whole CHECK (date_trunc('minute', ts, 'UTC') = ts),
@@ -53,7 +53,7 @@ ALTER TABLE monitor_blockday ADD CONSTRAINT block_day_minute_once CHECK (
 ALTER TABLE monitor_peerday ADD CONSTRAINT peer_day_up_is_known CHECK (up & coalesce(unknown, up & ~up) = up & ~up);
 ALTER TABLE monitor_peerday ADD CONSTRAINT peer_day_hours CHECK (cardinality(throughput) = 24);
 -- A day's row changes with every roll-up: room on its page keeps the change there.
-ALTER TABLE monitor_peerday SET (fillfactor = 70);
+ALTER TABLE monitor_peerday SET (fillfactor = 90);
 """
 
 
@@ -135,7 +135,7 @@ class Migration(migrations.Migration):
                         ('end', models.SmallIntegerField()),
                         ('state', models.CharField(help_text='As last seen in this minute', max_length=16)),
                         ('up', models.BooleanField(help_text='Online whenever seen in this minute; empty where it was not checked', null=True)),
-                        ('throughput', models.FloatField(null=True)),
+                        ('throughput', monitor.history.fields.RealField(null=True)),
                         ('model', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='monitor.watchedmodel')),
                         ('peer', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='monitor.peer')),
                     ],
@@ -204,7 +204,7 @@ class Migration(migrations.Migration):
                 ('up', monitor.history.fields.MinutesField(default=monitor.history.minutes.Minutes)),
                 ('unknown', monitor.history.fields.MinutesField(default=None, null=True)),
                 ('first_minute', models.SmallIntegerField(help_text='Of this day in which it was in the swarm')),
-                ('throughput', django.contrib.postgres.fields.ArrayField(base_field=models.FloatField(null=True), help_text='Tokens per second while up, hour by hour', size=24)),
+                ('throughput', django.contrib.postgres.fields.ArrayField(base_field=monitor.history.fields.RealField(null=True), help_text='Tokens per second while up, hour by hour', size=24)),
                 ('model', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='monitor.watchedmodel')),
                 ('peer', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to='monitor.peer')),
             ],

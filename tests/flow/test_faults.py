@@ -63,13 +63,15 @@ def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
 
 def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -> None:
     database_url = environment_of(victim(demo, Fault("", "web", "daphne")))["DATABASE_URL"]
-    wait_until(lambda: seen_whole(demo, since=time.time()), "the swarm to be whole")
+    started = time.time()
+    wait_until(lambda: seen_whole(demo, since=started), "the swarm to be whole")
     begun = time.time()
     crawls: set[int] = set()
     for fault in FAULTS:
         known = victim(demo, fault)
         os.kill(known.pid, signal.SIGKILL)
         killed = time.time()
+        print(f"{killed - begun:6.1f} s: {fault.name} killed")
         wait_until(lambda: truthful(demo, fault) and seen_whole(demo, since=killed), f"sight after the loss of {fault.name}")  # noqa: B023
         stored = stored_crawls(database_url)
         assert crawls <= stored, f"{fault.name}: what was stored is lost"
