@@ -12,7 +12,7 @@ from ninja import Query, Router
 from ninja.errors import HttpError
 
 from monitor.history import uptime
-from monitor.history.documents import history_document, incident_document
+from monitor.history.documents import history_document, incident_document, models_of_peer, peer_document
 from monitor.history.incidents import confirmed
 from monitor.history.rules import Kind
 from monitor.models import WatchedModel
@@ -67,6 +67,18 @@ def history(request: HttpRequest, prefix: str, days: Annotated[int, Query(ge=1, 
     if model is None:
         raise HttpError(404, f"the monitor has never seen a model with the prefix {prefix!r}")
     return _cacheable(history_document(model, time.time(), days), SLOW)
+
+
+@router.get("/peers/{peer_id}/uptime", summary="A server's uptime, for each model that it served in these days")
+def uptime_of_peer(
+    request: HttpRequest, peer_id: str, days: Annotated[int, Query(ge=1, le=uptime.DAYS)] = uptime.DAYS
+) -> JsonResponse:
+    now = time.time()
+    found = [(row.prefix, uptime.peer_uptime(row.pk, peer_id, now, days)) for row in models_of_peer(peer_id)]
+    items = [peer_document(prefix, counted) for prefix, counted in found if counted is not None]
+    if not items:
+        raise HttpError(404, f"the monitor has not seen {peer_id!r} in {days} days")
+    return _cacheable({"peer_id": peer_id, "days": days, "items": items}, SLOW)
 
 
 def _cacheable(document: dict[str, object], rule: str) -> JsonResponse:

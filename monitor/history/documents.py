@@ -5,8 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+
 from monitor.history import uptime, words
-from monitor.history.models import Incident
+from monitor.history.models import Incident, PeerDay
 from monitor.history.rules import How, Kind
 from monitor.models import WatchedModel
 from swarm.wire.spans import runs
@@ -48,6 +50,15 @@ def history_document(model: WatchedModel, now: float, days: int) -> dict[str, An
             for index, tally in enumerate(blocks)
         ],
     }
+
+
+def models_of_peer(peer_id: str) -> list[WatchedModel]:
+    served = PeerDay.objects.filter(peer__peer_id=peer_id).values("model_id")
+    return list(WatchedModel.objects.of(settings.SEPAL_SWARM).filter(pk__in=served).order_by("prefix"))
+
+
+def peer_document(prefix: str, counted: uptime.PeerUptime) -> dict[str, Any]:
+    return {"prefix": prefix, "up_minutes": counted.up, "known_minutes": counted.known, "share_up": counted.share_up}
 
 
 def _minutes(tally: uptime.Tally) -> dict[str, Any]:

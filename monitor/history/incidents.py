@@ -89,7 +89,7 @@ def _apply(swarm: str, model_id: int | None, known: dict[Kind, Incident], change
 
 def _close(row: Incident, ended: Ended) -> None:
     _write(row, ended.incident)
-    row.ended_before = moment(ended.at)
+    row.ended_before = max(moment(ended.at), row.bad_at)
     row.restored = [asdict(arrival) for arrival in ended.restored]
     row.save()
 
@@ -98,7 +98,8 @@ def _write(row: Incident, item: Ongoing) -> None:
     row.started_after = moment(item.start.after) if item.start.after is not None else None
     row.started_before = moment(item.start.before)
     row.confirmed_at = moment(item.confirmed_at) if item.confirmed_at is not None else None
-    row.bad_at = moment(item.bad_at)
+    # Never before it began, also where the clock was set back meanwhile.
+    row.bad_at = max(moment(item.bad_at), row.started_before)
     row.blocks = sorted(item.blocks)
     row.current = {str(block): [bounds.after, bounds.before] for block, bounds in item.current.items()}
     row.left = [{**asdict(departure), "how": departure.how.value} for departure in item.left]

@@ -6,26 +6,47 @@ it never says anything about a model.
 
 from __future__ import annotations
 
+import logging
+
 from django.conf import settings
-from django.db import connection, transaction
+from django.db import DatabaseError, connection, transaction
 
 from monitor.history import incidents, samples
 from monitor.models import Crawl, WatchedModel
 from monitor.published import MISSED_INTERVALS
 from swarm.snapshot import Snapshot
 
+log = logging.getLogger(__name__)
+
+LATE_S = 600.0
+"""A crawl takes four minutes at most. What is older than this was not late: the clock has been set back."""
+
 
 def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
-    """`snapshot` is what was published; None where nothing was. To be called after it is stored."""
+    """`snapshot` is what was published; None where nothing was. To be called after it is stored.
+
+    What the swarm is now matters more than what it was: where the history cannot be written, the crawl is stored without.
+    """
+    try:
+        with transaction.atomic():
+            _record(crawl, snapshot)
+    except DatabaseError:
+        log.exception("the history has no part of the crawl of %s: its minute counts as unwatched", crawl.started_at)
+
+
+def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
     _one_writer(crawl.swarm)
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     blind_after_s = MISSED_INTERVALS * interval_s
     last = samples.last_observed_at(crawl.swarm)
     if snapshot is None:
-        incidents.look(crawl.swarm, crawl.finished_at.timestamp(), last, interval_s, blind_after_s, saw=False, why=crawl.reason)
+        at = crawl.finished_at.timestamp()
+        incidents.look(crawl.swarm, at, last, interval_s, blind_after_s, saw=False, why=crawl.reason)
         return
     if last is not None and snapshot.at < last:
-        return  # An older crawl that was stored late: its minutes are already told by a newer one.
+        if last - snapshot.at <= LATE_S:
+            return  # An older crawl that was stored late: its minutes are already told by a newer one.
+        last = None  # The clock was set back. What was "last" is in the future, and says nothing.
     rows = {row.prefix: row for row in WatchedModel.objects.of(crawl.swarm) if snapshot.model(row.prefix)}
     incidents.advance_models(snapshot, rows, last, blind_after_s)
     in_a_row = last if _in_a_row(crawl, last) else None

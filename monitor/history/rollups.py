@@ -13,8 +13,8 @@ from django.db import connection, transaction
 from monitor.history.models import RolledUp
 
 HOUR = timedelta(hours=1)
-LATE = HOUR
-"""The hour before is done again: a crawl that began in it may have been stored after it."""
+LATE = timedelta(minutes=10)
+"""So long into an hour the one before is done again: a crawl that began in it may have been stored after it."""
 
 _ZERO = "repeat('0', 1440)::bit(1440)"
 _MINUTE = "(extract(epoch FROM ts - %(midnight)s)::int / 60)"

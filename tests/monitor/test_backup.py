@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from monitor.history.minutes import moment
 from monitor.history.models import Peer
 from monitor.store import store
 from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
+from tests.monitor.test_history import drop_partitions
 from tests.swarms import model, peer_id
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
@@ -43,6 +45,12 @@ def everything() -> dict[str, list[str]]:
 def empty() -> None:
     with connection.cursor() as cursor:
         cursor.execute(f"TRUNCATE {', '.join(backup.TABLES)} RESTART IDENTITY CASCADE")
+
+
+@pytest.fixture(autouse=True)
+def without_partitions(transactional_db: None) -> Iterator[None]:
+    yield
+    drop_partitions()
 
 
 def test_export_and_import_into_an_empty_database_bring_every_row_back(tmp_path: Path) -> None:

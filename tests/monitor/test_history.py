@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from django.db import IntegrityError, connection
+from django.db import IntegrityError, connection, transaction
 from django.forms.models import model_to_dict
 
 from monitor import tasks
 from monitor.history import partitions, retention, rollups
 from monitor.history.minutes import NO_MINUTE, Minutes, bridged, midnight, moment
 from monitor.history.models import BlockDay, ModelDay, ModelHour, ModelMinute, Peer, PeerDay, PeerSample, RolledUp, SwarmDay
-from monitor.models import WatchedModel
+from monitor.models import Crawl, WatchedModel
 from monitor.store import store
 from tests.monitor.seeding import NOW, online, report, seed
 from tests.swarms import model, peer_id
@@ -167,3 +170,63 @@ def test_only_a_crawl_in_a_row_is_bridged() -> None:
 def test_a_peer_id_is_written_out_once() -> None:
     some_crawls()
     assert set(Peer.objects.values_list("peer_id", flat=True)) == {peer_id("a"), peer_id("b")}
+
+
+def test_a_clock_that_was_set_back_costs_no_crawl_and_no_history() -> None:
+    torn = model(2, online("a", 0, 1))
+    for at in (NOW + 7_200, NOW + 7_230, NOW, NOW + 30, NOW + 60):
+        seed(torn, at=at)
+    rollups.roll_up(moment(NOW + 7_230))
+    RolledUp.objects.all().delete()
+    rollups.roll_up(moment(NOW + 60))
+    assert Crawl.objects.count() == 5 and ModelMinute.objects.count() >= 3
+
+
+def test_where_the_history_cannot_be_written_the_crawl_is_stored_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_down(*_: object) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1 / 0")
+
+    monkeypatch.setattr("monitor.history.samples.write", break_down)
+    some_crawls()
+    assert Crawl.objects.count() == 3 and not PeerSample.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_partitions_are_made_while_a_crawl_is_being_stored() -> None:
+    """Both lock the same tables; in another order they would wait for each other, and Postgres would end one of them."""
+    with ThreadPoolExecutor(1) as elsewhere:
+        with transaction.atomic():
+            some_crawls()
+            making = elsewhere.submit(in_a_connection_of_its_own, lambda: partitions.maintain(moment(NOW)))
+            wait_for_someone_to_wait()
+            seed(model(3, online("c", 0, 3)), at=NOW + 180)
+        making.result(timeout=30)
+    assert partitions.strays() == 0 and ModelMinute.objects.count() == 4
+    drop_partitions()
+
+
+def in_a_connection_of_its_own(work: Callable[[], object]) -> None:
+    try:
+        work()
+    finally:
+        connection.close()
+
+
+def wait_for_someone_to_wait() -> None:
+    deadline = time.monotonic() + 30
+    with connection.cursor() as cursor:
+        while time.monotonic() < deadline:
+            cursor.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)")
+            if cursor.fetchone() == (True,):
+                return
+            time.sleep(0.02)
+    raise AssertionError("nobody waits for a lock: the test does not test what it is meant to")
+
+
+def drop_partitions() -> None:
+    """Other tests begin without any; a test in a transaction takes its own away by itself."""
+    with connection.cursor() as cursor:
+        for table in partitions.TABLES:
+            for day in partitions.days_of(table):
+                cursor.execute(f"DROP TABLE {table}_{day:%Y%m%d}")
