@@ -30,6 +30,7 @@ from swarm.snapshot import Model, Snapshot
 from swarm.wire.text import clean_text
 
 MAX_REASON = 300
+NO_MORE = "The swarm no longer announces this model"
 
 
 def confirmed(swarm: str) -> QuerySet[Incident]:
@@ -49,6 +50,18 @@ def advance_models(snapshot: Snapshot, rows: dict[str, WatchedModel], last: floa
             seen = _seen(model, rows[model.prefix].pk, snapshot.at, last, blind_after_s)
             changes = advance([_ongoing(row) for row in known.values()], seen)
             _apply(snapshot.swarm, rows[model.prefix].pk, known, changes)
+    _let_go(snapshot, rows)
+
+
+def _let_go(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> None:
+    """A model that the swarm announces no more is watched no more: its incidents are over, and nobody restored it."""
+    others = Incident.objects.filter(swarm=snapshot.swarm, model__isnull=False, ended_before__isnull=True)
+    for row in others.exclude(model__in=rows.values()):
+        if row.confirmed_at is None:
+            row.delete()
+            continue
+        row.ended_before, row.current, row.reason = max(moment(snapshot.at), row.bad_at), {}, NO_MORE
+        row.save()
 
 
 def look(

@@ -76,8 +76,9 @@ def _in_a_row(crawl: Crawl, last: float | None) -> bool:
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT EXISTS (SELECT FROM monitor_crawl WHERE swarm = %s AND id <> %s AND outcome <> 'succeeded'"
-            " AND finished_at > to_timestamp(%s))",
-            [crawl.swarm, crawl.pk, last],
+            " AND finished_at > to_timestamp(%s) AND started_at > to_timestamp(%s))",
+            # The second says the same, and is what the index is sorted by.
+            [crawl.swarm, crawl.pk, last, last - LATE_S],
         )
         (failed,) = cursor.fetchone()
     return not failed

@@ -14,6 +14,9 @@ SYMBOLS = {Kind.HOLE: "✕", Kind.THIN: "!", Kind.BLIND: "?"}
 LEVELS = {Kind.HOLE: "broken", Kind.THIN: "thin", Kind.BLIND: "unknown"}
 SEVERITY = {Kind.HOLE: "outage", Kind.THIN: "warning", Kind.BLIND: "not watched"}
 
+LISTED = 6
+"""Spans in a title; a swarm that falls apart has more than anyone reads."""
+
 
 @dataclass(frozen=True, slots=True)
 class Story:
@@ -62,23 +65,24 @@ def story(row: Incident, now: float) -> Story:
 def title(row: Incident) -> str:
     if row.kind == Kind.BLIND:
         return "The monitor did not see the swarm" if row.ended_before else "The monitor does not see the swarm"
-    blocks, one, over = in_words(runs(row.blocks)), len(row.blocks) == 1, row.ended_before is not None
-    verb = "had" if over else ("has" if one else "have")
+    verb = "had" if row.ended_before else ("has" if len(row.blocks) == 1 else "have")
     lack = "no server" if row.kind == Kind.HOLE else "only one server"
-    return f"{row.model.prefix if row.model else ''}: {blocks} {verb} {lack}"
+    return f"{row.model.prefix if row.model else ''}: {_blocks(row)} {verb} {lack}"
+
+
+def _blocks(row: Incident) -> str:
+    spans = runs(row.blocks)
+    return in_words(spans) if len(spans) <= LISTED else f"{len(row.blocks)} blocks from {spans[0].start} to {spans[-1].end - 1}"
 
 
 def explanation(row: Incident) -> str:
+    over, why = row.ended_before is not None, f" {row.reason}." if row.reason else ""
     if row.kind == Kind.BLIND:
-        why = f" {row.reason}." if row.reason else ""
         return f"This says nothing about the servers. No downtime is counted.{why}"
     if row.kind == Kind.HOLE:
-        return "The model could not run." if row.ended_before else "The model cannot run."
-    return (
-        "The model ran, but the next crash would have stopped it."
-        if row.ended_before
-        else ("The model runs, but the next crash stops it.")
-    )
+        return f"The model {'could not' if over else 'cannot'} run.{why}"
+    told = "ran, but the next crash would have stopped it" if over else "runs, but the next crash stops it"
+    return f"The model {told}.{why}"
 
 
 def started(row: Incident) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from django.db import IntegrityError
@@ -11,6 +12,7 @@ from django.test import Client
 from monitor.history import record
 from monitor.history.minutes import moment
 from monitor.history.models import Incident
+from monitor.history.words import title
 from monitor.models import WatchedModel
 from monitor.store import store
 from swarm.snapshot import Model, PeerState
@@ -50,6 +52,22 @@ def test_a_suspicion_is_shown_to_nobody_and_leaves_nothing() -> None:
     assert Client().get("/api/v1/incidents").json()["items"] == []
     seed(whole(NOW + 60), at=NOW + 60)
     assert not Incident.objects.exists()
+
+
+def test_a_model_that_is_announced_no_more_has_no_open_incident() -> None:
+    for at, make in ((NOW, whole), (NOW + 30, torn), (NOW + 60, torn)):
+        seed(make(at), at=at)
+    other = replace(whole(NOW + 90), prefix="other")
+    seed(other, at=NOW + 90)
+    row = Incident.objects.get()
+    assert row.ended_before == moment(NOW + 90) and row.restored == []
+    assert "no longer announces" in Client().get(f"/incidents/{row.pk}").content.decode()
+
+
+def test_a_title_lists_few_spans_and_counts_many() -> None:
+    whole_row = Incident(kind="hole", blocks=list(range(0, 40, 2)), ended_before=moment(NOW))
+    assert title(whole_row) == ": 20 blocks from 0 to 38 had no server"
+    assert title(Incident(kind="thin", blocks=[1, 2, 5])) == ": blocks 1–2, 5 have only one server"
 
 
 def test_a_failed_crawl_touches_no_incident_of_a_model() -> None:
