@@ -85,6 +85,18 @@ def test_a_minute_seen_twice_counts_by_the_worse_look() -> None:
     assert uptime.peer_uptime(row.pk, peer_id("b"), MINUTE + 55) == uptime.PeerUptime(0, 1)
 
 
+def test_a_block_that_one_of_two_looks_could_read_is_known() -> None:
+    for whole_first in (True, False):
+        start = MINUTE + (0 if whole_first else 600)
+        unread = model(2, online("a", 0, 1), online("b", 0, 1), unread=frozenset({1}))
+        looks = [model(2, online("a", 0, 2), online("b", 0, 2)), unread]
+        for after, look in zip((5, 35), looks if whole_first else reversed(looks), strict=True):
+            seed(look, at=start + after)
+    assert tally(MINUTE + 700) == uptime.Tally(watched=2)
+    seed(unread, at=MINUTE + 900)
+    assert tally(MINUTE + 900) == uptime.Tally(watched=3, unknown=1)
+
+
 def test_with_long_intervals_the_minutes_between_two_crawls_in_a_row_are_watched(settings) -> None:  # type: ignore[no-untyped-def]
     settings.SEPAL_CRAWL_INTERVAL_S = 300.0
     seed(model(2, online("a", 0, 2)), at=MINUTE)

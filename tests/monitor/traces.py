@@ -16,7 +16,7 @@ from swarm.wire.spans import Span
 from tests.monitor.seeding import announced, failure, online, report, unreachable
 from tests.swarms import model, peer_id
 
-BLOCKS = 4
+BLOCKS = 3
 NAMES = ("a", "b", "c")
 START = 1_790_000_000.0 // 86_400 * 86_400 + 86_400 - 25 * 60
 """25 minutes before midnight, so that traces cross a day and an hour."""
@@ -31,21 +31,23 @@ class Look:
     unread: frozenset[int] = frozenset()
 
 
-_SPANS = st.integers(0, BLOCKS - 1).flatmap(lambda start: st.tuples(st.just(start), st.integers(start + 1, BLOCKS)))
+_PARTS = st.integers(0, BLOCKS - 1).flatmap(lambda start: st.tuples(st.just(start), st.integers(start + 1, BLOCKS)))
+_SPANS = st.just((0, BLOCKS)) | st.just((0, BLOCKS)) | _PARTS
 _STATES = st.sampled_from([PeerState.ONLINE, PeerState.ONLINE, PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE])
+_PRESENT = st.booleans() | st.just(True)
 
 
 @st.composite
 def looks(draw: st.DrawFn) -> Look:
-    after_s = draw(st.sampled_from([20, 60, 60, 60, 75, 90, 180, 1_500]))
+    after_s = draw(st.sampled_from([15, 25, 25, 60, 60, 75, 90, 180, 1_500]))
     if draw(st.integers(0, 5)) == 0:
         return Look(after_s, None)
-    servers = draw(st.dictionaries(st.sampled_from(NAMES), st.tuples(_SPANS, _STATES), max_size=len(NAMES)))
-    unread = draw(st.sampled_from([frozenset(), frozenset(), frozenset(), frozenset({0}), frozenset({2, 3})]))
+    servers = {name: (draw(_SPANS), draw(_STATES)) for name in NAMES if draw(_PRESENT)}
+    unread = draw(st.sampled_from([frozenset(), frozenset(), frozenset(), frozenset({0}), frozenset({1, 2})]))
     return Look(after_s, {name: (*span, state) for name, (span, state) in servers.items()}, unread)
 
 
-traces = st.lists(looks(), min_size=1, max_size=25)
+traces = st.lists(looks(), min_size=1, max_size=20)
 
 
 def crawls(trace: Iterable[Look], start: float = START) -> list[CrawlReport]:
