@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,15 +43,17 @@ class Fault:
     silent: bool = False
 
 
+# The bootstrap peer last: until servers have announced again, it answers for an empty DHT, and a crawler that is started
+# in that time and knows nobody else reads just that. Whether to believe it is the gate's question, not asked here.
 FAULTS = (
     Fault("p2pd of the crawl worker", "crawl", "p2pd"),
     Fault("Redis", "valkey", "valkey"),
     Fault("the default worker", "worker", "celery"),
     Fault("beat", "beat", "celery"),
-    Fault("the bootstrap peer", "bootstrap", "bootstrap"),
     Fault("the crawl worker", "crawl", "celery"),
     Fault("Postgres", "postgres", "postgres", silent=True),
     Fault("the web process", "web", "daphne", silent=True),
+    Fault("the bootstrap peer", "bootstrap", "bootstrap"),
 )
 
 
@@ -72,7 +75,8 @@ def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -
         os.kill(known.pid, signal.SIGKILL)
         killed = time.time()
         print(f"{killed - begun:6.1f} s: {fault.name} killed")
-        wait_until(lambda: truthful(demo, fault) and seen_whole(demo, since=killed), f"sight after the loss of {fault.name}")  # noqa: B023
+        back = partial(is_back, demo, fault, known, killed)
+        wait_until(back, f"{fault.name} to be back, and the swarm to be seen")
         stored = stored_crawls(database_url)
         assert crawls <= stored, f"{fault.name}: what was stored is lost"
         crawls = stored
@@ -83,6 +87,16 @@ def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -
         assert database.execute(asked, [begun]).fetchone() == (0,), "a false incident"
         open_blindness = "SELECT count(*) FROM monitor_incident WHERE kind = 'blind' AND ended_before IS NULL"
         assert database.execute(open_blindness).fetchone() == (0,)
+
+
+def is_back(demo: RunningDemo, fault: Fault, lost: kernel.Mark, killed: float) -> bool:
+    """The truth at every look; at last another process in its place, ready, and a crawl that began after the loss."""
+    if not truthful(demo, fault) or not seen_whole(demo, since=killed):
+        return False
+    if find(demo, fault) in (None, lost):
+        return False
+    ready = demo.run_dir / "ready" / f"{fault.child}.json"
+    return fault.word not in ("celery", "bootstrap") or ready.stat().st_mtime > killed
 
 
 def wait_until(holds: Callable[[], bool], what: str) -> None:
@@ -125,13 +139,19 @@ def seen_whole(demo: RunningDemo, since: float) -> bool:
 
 
 def victim(demo: RunningDemo, fault: Fault) -> kernel.Mark:
-    """Our own child of that name, or the process below it whose command holds the word: not its leash."""
+    found = find(demo, fault)
+    assert found is not None, f"there is no {fault.word} below {fault.child}"
+    return found
+
+
+def find(demo: RunningDemo, fault: Fault) -> kernel.Mark | None:
+    """The launcher's child of that name, or the process below it whose command holds the word: not its leash."""
     for entry in read_json(demo.run_dir / "processes.json"):
         marked = [kernel.mark(pid) for pid in (entry["pid"], *kernel.descendants(entry["pid"]))]
         living = [known for known in marked if known is not None and "--grace" not in known.command]
-        if entry["name"] == fault.child and (found := [k for k in living if any(fault.word in w for w in k.command)]):
-            return found[0]
-    raise AssertionError(f"there is no {fault.word} below {fault.child}")
+        if entry["name"] == fault.child:
+            return next((known for known in living if any(fault.word in word for word in known.command)), None)
+    return None
 
 
 def environment_of(known: kernel.Mark) -> dict[str, str]:
