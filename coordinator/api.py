@@ -19,6 +19,7 @@ from coordinator.models import Lease
 from coordinator.reads import router as reads_router
 from monitor import live
 from monitor.api import router as monitor_router
+from monitor.history.api import router as history_router
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, NonceDocument
 from swarm.wire.identity import NONCE_HEADER
 from swarm.wire.text import clean_text
@@ -108,5 +109,6 @@ api = NinjaAPI(
 )
 problems.install(api)
 api.add_router("", monitor_router)
+api.add_router("", history_router)
 api.add_router("", router)
 api.add_router("", reads_router)

@@ -13,7 +13,7 @@ PRECISIONS = {"float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "int8": 1.0, "nf4
 """Bytes of one parameter; 4-bit weights carry a quarter of a bit of scales."""
 
 RESERVE_SHARE = 0.2
-"""Left alone for activations, the runtime and what else the card does; `sepal serve` asks the card itself, and may take more."""
+"""Left alone for activations, the runtime and what else the card does; `sepal serve` asks the card itself and may take more."""
 
 CACHE_TOKENS = 4_096
 """Attention cache of all sessions together, in each block: `sepal serve`'s default."""

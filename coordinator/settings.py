@@ -108,6 +108,13 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": SEPAL_CRAWL_INTERVAL_S,
         "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
     },
+    "remember": {
+        "task": "monitor.tasks.remember",
+        # Bars and uptime are as new as this.
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+    "forget": {"task": "monitor.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
     "settle leases": {
         "task": "coordinator.tasks.settle_leases",
         "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),

@@ -179,3 +179,7 @@ class ServerRow(models.Model):
 
     def __str__(self) -> str:
         return f"{self.peer_id} {self.start}:{self.end} {self.state}"
+
+
+# The history's tables, so that Django finds them. At the end: they point back at the ones above.
+from monitor.history import models as history_models  # noqa: E402, F401

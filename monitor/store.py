@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from django.db import connection, transaction
 
 from monitor.crawl import CrawlReport
+from monitor.history.record import record
 from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import without_addresses
 from monitor.rows import record_to_json
@@ -39,6 +40,7 @@ def store(report: CrawlReport) -> Crawl:
         if report.snapshot is not None and not report.held:
             _store_snapshot(report.snapshot, report.indexed)
         _forget_old(report.swarm, _moment(report.finished_at))
+        record(crawl, None if report.held else report.snapshot)
     return crawl
 
 

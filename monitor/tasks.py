@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import Any
 
 from celery import shared_task
 from django.core.cache import cache
 
 from monitor import live, queries, rounds, swarms
+from monitor.history import partitions, record, retention, rollups
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from monitor.swarms import WatchedSwarm
 from swarm.errors import SwarmError
@@ -57,3 +59,20 @@ def watch_freshness() -> None:
         if cache.get(key) != shown:
             cache.set(key, shown, timeout=None)
             live.request_push(seen.swarm)
+
+
+@shared_task(ignore_result=True)
+def remember() -> None:
+    """Minutes -> hours and days. Where the watching itself has stopped, that becomes an incident of the monitor."""
+    now = datetime.now(UTC)
+    for swarm in swarms.configured():
+        record.watch_the_clock(swarm.name, now.timestamp())
+    partitions.maintain(now)
+    rollups.roll_up(now)
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    retention.forget(datetime.now(UTC))
+    if partitions.strays():
+        log.warning("%d samples lie outside the partition of their day", partitions.strays())

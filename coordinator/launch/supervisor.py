@@ -25,6 +25,11 @@ LEFTOVER_LIMIT_S = 20.0
 # Over the grace that a leash gives; then the leash itself is killed.
 LEASH_SLACK_S = 5.0
 
+# A database that was killed needs a moment until the kernel has let go of its memory.
+REVIVE_AFTER_S = 2.0
+# What dies more often than this within a minute will not live: its log says why.
+REVIVALS, REVIVE_WITHIN_S = 5, 60.0
+
 T = TypeVar("T")
 
 
@@ -48,6 +53,7 @@ class Supervisor:
         self.sole_purpose = sole_purpose
         self.children: list[Child] = []
         self._stop_requests = 0
+        self._deaths: dict[str, list[float]] = {}
 
     def request_stop(self, *_: object) -> None:
         """A signal handler. The first request stops in order, the second at once."""
@@ -92,19 +98,39 @@ class Supervisor:
             time.sleep(POLL_S)
 
     def stay(self, each_poll: Callable[[], None] = lambda: None) -> None:
-        """Until somebody asks to stop, or an essential child ends."""
+        """Until somebody asks to stop. An essential child that ends is started again, unless it will not stay."""
         while True:
-            self.check()
+            self._check_requests()
+            self._revive()
             each_poll()
             time.sleep(POLL_S)
 
+    def _revive(self) -> None:
+        for place, ended in enumerate(self.children):
+            status = ended.exit_status()
+            if status is None or not ended.recipe.essential or ended.recipe.finishes:
+                continue
+            now = time.monotonic()
+            deaths = [at for at in self._deaths.get(ended.name, []) if at > now - REVIVE_WITHIN_S]
+            if len(deaths) >= REVIVALS:
+                _fail_if_ended(ended)
+            if deaths and now < deaths[-1] + REVIVE_AFTER_S:
+                continue
+            self._deaths[ended.name] = [*deaths, now]
+            say(f"{ended.name} ended with exit status {status}; it is started again.")
+            self.children[place] = child.start(ended.recipe, ended.log)
+            self._record()
+
     def check(self) -> None:
         """Raises where the launcher cannot or should not go on."""
-        if self._stop_requests:
-            raise StopRequested
+        self._check_requests()
         for running in self.children:
             if running.recipe.essential and not running.recipe.finishes:
                 _fail_if_ended(running)
+
+    def _check_requests(self) -> None:
+        if self._stop_requests:
+            raise StopRequested
 
     def forget(self, ended: Child) -> None:
         self.children.remove(ended)
@@ -151,10 +177,10 @@ class Supervisor:
         self.folder.processes.unlink(missing_ok=True)
 
     def _record(self) -> None:
-        marks = [running.mark for running in self.children if running.mark]
+        marks = [(running.name, running.mark) for running in self.children if running.mark]
         write_json(
             self.folder.processes,
-            [{"pid": known.pid, "started": known.started, "command": known.command} for known in marks],
+            [{"name": name, "pid": m.pid, "started": m.started, "command": m.command} for name, m in marks],
         )
 
 

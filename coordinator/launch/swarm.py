@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coordinator.launch import commands, kernel
+from coordinator.launch import commands, kernel, ports
 from coordinator.launch.child import Child, Recipe, Stage
 from coordinator.launch.follow import Follower
 from coordinator.launch.run_folder import PROJECT, RunFolder, read_json
@@ -36,7 +36,10 @@ def sepal_program() -> str:
 def start_bootstrap(supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str]) -> Child:
     ready = folder.ready_file("bootstrap")
     ready.unlink(missing_ok=True)
-    peer = commands.Bootstrap(identity_path=str(folder.path / "bootstrap.id"), ready_file=str(ready))
+    # A port of its own for good: all others know the address, and it must still be right after a restart.
+    maddr = f"/ip4/{ports.LOOPBACK}/tcp/{ports.free_port()}"
+    identity = str(folder.path / "bootstrap.id")
+    peer = commands.Bootstrap(host_maddr=maddr, identity_path=identity, ready_file=str(ready))
     recipe = Recipe(
         name="bootstrap", command=peer.command(sepal_program()), stage=Stage.BOOTSTRAP, env=env, cwd=PROJECT, grace_s=5.0
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -41,12 +42,17 @@ def demo_model() -> Path:
 
 @pytest.fixture
 def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
-    run_dir = tmp_path / "run"
+    with running_demo(demo_model, tmp_path / "run", ["--crawl-interval", "5"]) as started:
+        yield started
+
+
+@contextlib.contextmanager
+def running_demo(demo_model: Path, run_dir: Path, options: list[str]) -> Iterator[RunningDemo]:
     # Its own Postgres and Valkey, like everybody's demo, not those of the tests.
     env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     command = [sys.executable, "-m", "coordinator.launch", "demo", "--run-dir", str(run_dir), "--model", str(demo_model)]
     with subprocess.Popen(
-        [*command, "--crawl-interval", "5"], cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [*command, *options], cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as launcher:
         try:
             output = _until_ready(launcher)

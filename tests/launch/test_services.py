@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psycopg
@@ -82,14 +83,28 @@ def test_after_kill_9_nothing_is_left_and_the_next_start_has_every_row(start: St
     assert second.stop() == 0
 
 
-def test_a_killed_postgres_ends_the_launcher_with_its_log(start: Start) -> None:
+def test_a_killed_postgres_is_started_again_at_the_same_address_with_every_row(start: Start) -> None:
     launcher = start("services")
-    urls(launcher)
+    database_url, _ = urls(launcher)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("CREATE TABLE kept AS SELECT generate_series(1, 1000) AS number")
     postmaster = next(known for known in launcher.children() if known.command[0].endswith("/postgres"))
     os.kill(postmaster.pid, signal.SIGKILL)
-    launcher.line("postgres ended unexpectedly with exit status 137.")
-    assert launcher.process.wait(LIMIT_S) == 1
+    launcher.line("postgres ended with exit status 137; it is started again.")
+    assert rows_once_it_answers(database_url) == (1000,)
+    assert launcher.stop() == 0
     wait_gone(launcher.seen)
+
+
+def rows_once_it_answers(database_url: str) -> object:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            with psycopg.connect(database_url) as connection:
+                return connection.execute("SELECT count(*) FROM kept").fetchone()
+        except psycopg.OperationalError:
+            assert time.monotonic() < deadline, "Postgres did not come back"
+            time.sleep(0.1)
 
 
 def test_a_stale_pid_file_that_names_a_living_stranger_does_not_hinder(run_dir: Path) -> None:

@@ -131,3 +131,25 @@ def test_the_launcher_loads_neither_django_nor_torch_nor_hivemind() -> None:
     )
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert loaded == "[]\n"
+
+
+def test_a_child_that_ends_while_the_launcher_stays_is_started_again(folder: RunFolder) -> None:
+    lives = folder.path / "lives"
+
+    def stop_after_three() -> None:
+        if lives.exists() and lives.read_text().count("x") >= 3:
+            supervisor.request_stop()
+
+    with supervising(folder) as supervisor:
+        supervisor.start(script(folder, "web", "echo x >> lives; test $(wc -l < lives) -ge 3 && exec sleep 600; exit 1"))
+        with pytest.raises(StopRequested):
+            supervisor.stay(stop_after_three)
+
+
+def test_a_child_that_will_not_live_is_given_up(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.launch.supervisor.REVIVE_AFTER_S", 0.0)
+    with supervising(folder) as supervisor:
+        supervisor.start(script(folder, "web", "echo x >> lives; exit 3"))
+        with pytest.raises(ChildFailed, match="web ended unexpectedly with exit status 3"):
+            supervisor.stay()
+    assert (folder.path / "lives").read_text().count("x") == 6

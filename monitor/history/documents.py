@@ -1,0 +1,75 @@
+"""The history as public JSON. Unknown is null; times are RFC 3339 in UTC, lengths in minutes or seconds as named."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+
+from monitor.history import uptime, words
+from monitor.history.models import Incident, PeerDay
+from monitor.history.rules import How, Kind
+from monitor.models import WatchedModel
+from swarm.wire.spans import runs
+
+
+def incident_document(row: Incident) -> dict[str, Any]:
+    return {
+        "id": row.pk,
+        "swarm": row.swarm,
+        "kind": row.kind,
+        "severity": words.SEVERITY[Kind(row.kind)],
+        "counts_as_downtime": row.kind == Kind.HOLE,
+        "prefix": row.model.prefix if row.model else None,
+        "title": words.title(row),
+        "open": row.ended_before is None,
+        "started": {"after": _moment(row.started_after), "before": _moment(row.started_before)},
+        "ended": {"after": _moment(row.bad_at), "before": _moment(row.ended_before)} if row.ended_before else None,
+        "blocks": [[span.start, span.end] for span in runs(row.blocks)],
+        "left": [
+            {"peer_id": entry["peer_id"], "how": entry["how"], "normally": entry["how"] == How.NORMALLY.value}
+            for entry in row.left
+        ],
+        "restored_by": [entry["peer_id"] for entry in row.restored],
+        "reason": row.reason or None,
+        "url": f"/incidents/{row.pk}",
+    }
+
+
+def history_document(model: WatchedModel, now: float, days: int) -> dict[str, Any]:
+    listed = uptime.model_days(model.swarm, now, days).get(model.prefix, [])
+    blocks = uptime.block_tallies(model.pk, model.num_blocks, now, days)
+    return {
+        "swarm": model.swarm,
+        "prefix": model.prefix,
+        "days": [{"day": day.day.isoformat(), **_minutes(day.minutes)} for day in listed],
+        "total": _minutes(uptime.total(listed)),
+        "blocks": [
+            {"block": index, "minutes_without_server": tally.broken, "minutes_with_one": tally.thin, "share_up": tally.share_up}
+            for index, tally in enumerate(blocks)
+        ],
+    }
+
+
+def models_of_peer(peer_id: str) -> list[WatchedModel]:
+    served = PeerDay.objects.filter(peer__peer_id=peer_id).values("model_id")
+    return list(WatchedModel.objects.of(settings.SEPAL_SWARM).filter(pk__in=served).order_by("prefix"))
+
+
+def peer_document(prefix: str, counted: uptime.PeerUptime) -> dict[str, Any]:
+    return {"prefix": prefix, "up_minutes": counted.up, "known_minutes": counted.known, "share_up": counted.share_up}
+
+
+def _minutes(tally: uptime.Tally) -> dict[str, Any]:
+    return {
+        "watched_minutes": tally.watched,
+        "broken_minutes": tally.broken,
+        "thin_minutes": tally.thin,
+        "unknown_minutes": tally.unknown,
+        "share_up": tally.share_up,
+    }
+
+
+def _moment(moment: datetime | None) -> str | None:
+    return words.iso(moment) if moment else None

@@ -1,0 +1,138 @@
+"""Incidents between their table and the rules: reads what is open, asks the rules, writes what changed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from django.db.models import Q, QuerySet
+
+from monitor.history.minutes import moment
+from monitor.history.models import Incident
+from monitor.history.rules import (
+    Bounds,
+    Changes,
+    Departure,
+    Ended,
+    How,
+    Kind,
+    Look,
+    Ongoing,
+    Seen,
+    advance,
+    advance_blindness,
+)
+from monitor.history.samples import earlier_servers
+from monitor.models import WatchedModel
+from monitor.privacy import without_addresses
+from swarm.coverage import coverage
+from swarm.snapshot import Model, Snapshot
+from swarm.wire.text import clean_text
+
+MAX_REASON = 300
+NO_MORE = "The swarm no longer announces this model"
+
+
+def confirmed(swarm: str) -> QuerySet[Incident]:
+    """What people are shown, newest first."""
+    return Incident.objects.filter(swarm=swarm, confirmed_at__isnull=False).select_related("model").order_by("-id")
+
+
+def advance_models(snapshot: Snapshot, rows: dict[str, WatchedModel], last: float | None, blind_after_s: float) -> None:
+    """Before the samples of this crawl are written: those of the crawl before say who was there."""
+    still_open: dict[int, dict[Kind, Incident]] = {}
+    unended = Incident.objects.filter(model__in=rows.values(), ended_before__isnull=True).select_for_update()
+    for row in unended:
+        still_open.setdefault(row.model_id or 0, {})[Kind(row.kind)] = row
+    for model in snapshot.models:
+        known = still_open.get(rows[model.prefix].pk, {})
+        if known or _in_trouble(model):
+            seen = _seen(model, rows[model.prefix].pk, snapshot.at, last, blind_after_s)
+            changes = advance([_ongoing(row) for row in known.values()], seen)
+            _apply(snapshot.swarm, rows[model.prefix].pk, known, changes)
+    _let_go(snapshot, rows)
+
+
+def _let_go(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> None:
+    """A model that the swarm announces no more is watched no more: its incidents are over, and nobody restored it."""
+    others = Incident.objects.filter(swarm=snapshot.swarm, model__isnull=False, ended_before__isnull=True)
+    for row in others.exclude(model__in=rows.values()):
+        if row.confirmed_at is None:
+            row.delete()
+            continue
+        row.ended_before, row.current, row.reason = max(moment(snapshot.at), row.bad_at), {}, NO_MORE
+        row.save()
+
+
+def look(
+    swarm: str, at: float, last: float | None, interval_s: float, blind_after_s: float, *, saw: bool, why: str = ""
+) -> None:
+    unended = Incident.objects.filter(swarm=swarm, kind=Kind.BLIND, ended_before__isnull=True).select_for_update()
+    known = {Kind(row.kind): row for row in unended}
+    ongoing = [_ongoing(row) for row in known.values()]
+    changes = advance_blindness(ongoing[0] if ongoing else None, Look(at, saw, last, interval_s, blind_after_s))
+    _apply(swarm, None, known, changes, clean_text(without_addresses(why), MAX_REASON) or "")
+
+
+def _in_trouble(model: Model) -> bool:
+    covered = coverage(model)
+    return bool(covered.holes or covered.thin)
+
+
+def _seen(model: Model, pk: int, at: float, last: float | None, blind_after_s: float) -> Seen:
+    servers, minute = earlier_servers(pk, at)
+    # The samples know the minute, the swarm's day the second; they differ where the crawl before had not this model.
+    earlier_at = last if minute is not None and last is not None and 0 <= last - minute < 60 else minute
+    return Seen(model, at, servers, earlier_at if earlier_at is not None and earlier_at < at else None, blind_after_s)
+
+
+def _apply(swarm: str, model_id: int | None, known: dict[Kind, Incident], changes: Changes, why: str = "") -> None:
+    kept = {item.kind for item in changes.open} | {ended.incident.kind for ended in changes.ended}
+    for kind, row in known.items():
+        if kind not in kept:
+            row.delete()
+    for item in changes.open:
+        row = known.get(item.kind) or Incident(swarm=swarm, model_id=model_id, kind=item.kind)
+        _write(row, item)
+        row.reason = why or row.reason
+        row.save()
+    for ended in changes.ended:
+        _close(known.get(ended.incident.kind) or Incident(swarm=swarm, model_id=model_id, kind=ended.incident.kind), ended)
+
+
+def _close(row: Incident, ended: Ended) -> None:
+    _write(row, ended.incident)
+    row.ended_before = max(moment(ended.at), row.bad_at)
+    row.restored = [asdict(arrival) for arrival in ended.restored]
+    row.save()
+
+
+def _write(row: Incident, item: Ongoing) -> None:
+    row.started_after = moment(item.start.after) if item.start.after is not None else None
+    row.started_before = moment(item.start.before)
+    row.confirmed_at = moment(item.confirmed_at) if item.confirmed_at is not None else None
+    # Never before it began, also where the clock was set back meanwhile.
+    row.bad_at = max(moment(item.bad_at), row.started_before)
+    row.blocks = sorted(item.blocks)
+    row.current = {str(block): [bounds.after, bounds.before] for block, bounds in item.current.items()}
+    row.left = [{**asdict(departure), "how": departure.how.value} for departure in item.left]
+
+
+def _ongoing(row: Incident) -> Ongoing:
+    return Ongoing(
+        kind=Kind(row.kind),
+        start=Bounds(row.started_after.timestamp() if row.started_after else None, row.started_before.timestamp()),
+        bad_at=row.bad_at.timestamp(),
+        confirmed_at=row.confirmed_at.timestamp() if row.confirmed_at else None,
+        blocks=frozenset(row.blocks),
+        current={int(block): Bounds(after, before) for block, (after, before) in row.current.items()},
+        left=tuple(_departure(entry) for entry in row.left),
+    )
+
+
+def _departure(entry: dict[str, Any]) -> Departure:
+    return Departure(entry["peer_id"], How(entry["how"]), entry["at"], entry["blocks"])
+
+
+def overlapping(swarm: str, since: float) -> QuerySet[Incident]:
+    return confirmed(swarm).filter(Q(ended_before__isnull=True) | Q(ended_before__gte=moment(since)))

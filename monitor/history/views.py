@@ -1,0 +1,50 @@
+"""Doors of the incident pages: from the database, through a template. Neither Redis nor scripts are needed."""
+
+from __future__ import annotations
+
+import time
+
+from django.conf import settings
+from django.core.paginator import Paginator
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.views.decorators.http import require_safe
+
+from monitor.history.calendar import calendar
+from monitor.history.incidents import confirmed, overlapping
+from monitor.history.uptime import DAYS, swarm_watched
+from monitor.history.words import story
+
+A_PAGE = 50
+
+
+@require_safe
+def incidents(request: HttpRequest) -> HttpResponse:
+    now, swarm = time.time(), settings.SEPAL_SWARM
+    page = Paginator(confirmed(swarm).filter(ended_before__isnull=False), A_PAGE).get_page(request.GET.get("page"))
+    still_open = [story(row, now) for row in confirmed(swarm).filter(ended_before__isnull=True)]
+    watched, possible = swarm_watched(swarm, now)
+    context = {
+        "swarm": swarm,
+        "open": still_open,
+        "past": [story(row, now) for row in page],
+        "page": page,
+        "calendar": calendar(overlapping(swarm, now - DAYS * 86_400), now, DAYS),
+        "days": DAYS,
+        "watched": watched,
+        "possible": possible,
+    }
+    return _fresh(render(request, "monitor/incidents.html", context))
+
+
+@require_safe
+def incident(request: HttpRequest, incident_id: int) -> HttpResponse:
+    row = confirmed(settings.SEPAL_SWARM).filter(pk=incident_id).first() if incident_id < 2**63 else None
+    if row is None:
+        raise Http404(f"There is no incident {incident_id}.")
+    return _fresh(render(request, "monitor/incident.html", {"swarm": settings.SEPAL_SWARM, "story": story(row, time.time())}))
+
+
+def _fresh(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "no-cache"
+    return response

@@ -1,0 +1,112 @@
+"""What was exported is what is there after the import, to the last bit; what is damaged or in the way is refused."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+
+from monitor.history import backup, partitions, rollups, uptime
+from monitor.history.minutes import moment
+from monitor.history.models import Peer
+from monitor.store import store
+from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
+from tests.monitor.test_history import drop_partitions
+from tests.swarms import model, peer_id
+
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.slow]
+
+
+def a_past() -> None:
+    whole = model(3, online("a", 0, 3), online("b", 0, 3))
+    seed(whole, at=NOW)
+    for after in (60, 120):
+        seed(model(3, online("a", 0, 2, None), unreachable("b", 0, 3, "tab\there \\ and 'quotes'")), at=NOW + after)
+    store(failure(NOW + 400))
+    seed(whole, at=NOW + 500)
+    rollups.roll_up(moment(NOW + 500))
+
+
+def everything() -> dict[str, list[str]]:
+    with connection.cursor() as cursor:
+        found = {}
+        for table in backup.TABLES:
+            cursor.execute(f"SELECT t::text FROM {table} AS t ORDER BY 1")
+            found[table] = [row for (row,) in cursor.fetchall()]
+        return found
+
+
+def empty() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE {', '.join(backup.TABLES)} RESTART IDENTITY CASCADE")
+
+
+@pytest.fixture(autouse=True)
+def without_partitions(transactional_db: None) -> Iterator[None]:
+    yield
+    drop_partitions()
+
+
+def test_export_and_import_into_an_empty_database_bring_every_row_back(tmp_path: Path) -> None:
+    a_past()
+    partitions.maintain(moment(NOW))
+    before = everything()
+    assert all(before[table] for table in backup.TABLES)
+    call_command("export_history", str(tmp_path / "backup"))
+    empty()
+    assert not any(everything().values())
+    call_command("import_history", str(tmp_path / "backup"))
+    assert everything() == before
+    assert uptime.total(uptime.model_days(SWARM, NOW)["tiny-hf"]) == uptime.Tally(watched=4, broken=2)
+    assert partitions.strays() == 0
+
+    # Life goes on: new rows get new numbers.
+    highest = max(Peer.objects.values_list("pk", flat=True))
+    seed(model(3, online("c", 0, 3)), at=NOW + 560)
+    assert Peer.objects.get(peer_id=peer_id("c")).pk > highest
+
+
+def test_a_filled_database_is_left_alone(tmp_path: Path) -> None:
+    a_past()
+    backup.take(tmp_path)
+    before = everything()
+    with pytest.raises(CommandError, match="is not empty"):
+        call_command("import_history", str(tmp_path))
+    with pytest.raises(CommandError, match="holds a backup already"):
+        call_command("export_history", str(tmp_path))
+    assert everything() == before
+
+
+def test_a_damaged_backup_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    a_past()
+    backup.take(tmp_path)
+    empty()
+    manifest = json.loads((tmp_path / backup.MANIFEST).read_text())
+    file = tmp_path / "monitor_peerday.copy.gz"
+    whole = file.read_bytes()
+
+    file.write_bytes(gzip.compress(gzip.decompress(whole)[:-20]))
+    with pytest.raises(CommandError, match="damaged"):
+        call_command("import_history", str(tmp_path))
+    file.unlink()
+    with pytest.raises(CommandError, match="missing"):
+        call_command("import_history", str(tmp_path))
+    file.write_bytes(whole)
+    for wrong, words in (
+        ({"form": 2}, "another form"),
+        ({"migration": "9999"}, "newer database"),
+        ({"parts": 3}, "no manifest"),
+    ):
+        (tmp_path / backup.MANIFEST).write_text(json.dumps({**manifest, **wrong}))
+        with pytest.raises(CommandError, match=words):
+            call_command("import_history", str(tmp_path))
+    (tmp_path / backup.MANIFEST).unlink()
+    with pytest.raises(CommandError, match="there is no backup"):
+        call_command("import_history", str(tmp_path))
+    assert not any(everything().values())

@@ -1,0 +1,115 @@
+"""Uptime is what a plain recount of the crawls says; what nobody saw counts for nothing."""
+
+from __future__ import annotations
+
+import pytest
+from django.db import transaction
+from hypothesis import HealthCheck, given, settings
+
+from monitor.history import rollups, uptime
+from monitor.history.minutes import moment
+from monitor.models import WatchedModel
+from monitor.store import store
+from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
+from tests.monitor.traces import BLOCKS, START, Look, crawls, recount, traces
+from tests.swarms import model, peer_id
+
+pytestmark = pytest.mark.django_db
+MINUTE = NOW // 60 * 60
+
+
+def roll_up(at: float) -> None:
+    rollups.roll_up(moment(at))
+
+
+def tally(at: float) -> uptime.Tally:
+    roll_up(at)
+    return uptime.total(uptime.model_days(SWARM, at)["tiny-hf"])
+
+
+@pytest.mark.slow
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(traces)
+def test_uptime_of_model_blocks_and_servers_is_what_a_recount_says(settings_of_site, trace: list[Look]) -> None:  # type: ignore[no-untyped-def]
+    expected = recount(trace, interval_s=60)
+    with transaction.atomic():
+        at = START
+        for number, crawl in enumerate(crawls(trace)):
+            store(crawl)
+            at = crawl.finished_at
+            if number % 7 == 3:
+                roll_up(at)
+        roll_up(at)
+        row = WatchedModel.objects.filter(prefix="tiny-hf").first()
+        if row is not None:
+            minutes = uptime.total(uptime.model_days(SWARM, at)["tiny-hf"])
+            assert minutes == uptime.Tally(*map(len, (expected.watched, expected.broken, expected.thin, expected.unknown)))
+            blocks = uptime.block_tallies(row.pk, BLOCKS, at)
+            assert [block.broken for block in blocks] == [len(expected.missing.get(b, ())) for b in range(BLOCKS)]
+            for name in {*expected.up, *expected.down}:
+                up, down = len(expected.up.get(name, ())), len(expected.down.get(name, ()))
+                found = uptime.peer_uptime(row.pk, name, at)
+                assert (found.up, found.known) == (up, up + down) if found else (up, down) == (0, 0)
+            assert uptime.swarm_watched(SWARM, at)[0] == len(expected.watched)
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def settings_of_site(settings):  # type: ignore[no-untyped-def]
+    settings.SEPAL_CRAWL_INTERVAL_S = 60.0
+    return settings
+
+
+def test_a_failed_crawl_is_no_downtime() -> None:
+    seed(model(4, online("a", 0, 4), online("b", 0, 4)), at=MINUTE)
+    for after in range(1, 60):
+        store(failure(MINUTE + 60 * after))
+    seed(model(4, online("a", 0, 4), online("b", 0, 4)), at=MINUTE + 3_600)
+    assert tally(MINUTE + 3_600) == uptime.Tally(watched=2)
+
+
+def test_no_crawl_at_all_is_no_downtime_even_of_a_broken_model() -> None:
+    seed(model(4, online("a", 0, 2)), at=MINUTE)
+    seed(model(4, online("a", 0, 2)), at=MINUTE + 7_200)
+    assert tally(MINUTE + 7_200) == uptime.Tally(watched=2, broken=2)
+
+
+def test_a_minute_seen_twice_counts_by_the_worse_look() -> None:
+    whole = model(2, online("a", 0, 2), online("b", 0, 2))
+    seed(whole, at=MINUTE + 5)
+    seed(model(2, online("a", 0, 2), unreachable("b", 0, 2)), at=MINUTE + 30)
+    seed(whole, at=MINUTE + 55)
+    assert tally(MINUTE + 55) == uptime.Tally(watched=1, thin=1)
+    row = WatchedModel.objects.get()
+    assert uptime.peer_uptime(row.pk, peer_id("a"), MINUTE + 55) == uptime.PeerUptime(1, 1)
+    assert uptime.peer_uptime(row.pk, peer_id("b"), MINUTE + 55) == uptime.PeerUptime(0, 1)
+
+
+def test_a_block_that_one_of_two_looks_could_read_is_known() -> None:
+    for whole_first in (True, False):
+        start = MINUTE + (0 if whole_first else 600)
+        unread = model(2, online("a", 0, 1), online("b", 0, 1), unread=frozenset({1}))
+        looks = [model(2, online("a", 0, 2), online("b", 0, 2)), unread]
+        for after, look in zip((5, 35), looks if whole_first else reversed(looks), strict=True):
+            seed(look, at=start + after)
+    assert tally(MINUTE + 700) == uptime.Tally(watched=2)
+    seed(unread, at=MINUTE + 900)
+    assert tally(MINUTE + 900) == uptime.Tally(watched=3, unknown=1)
+
+
+def test_with_long_intervals_the_minutes_between_two_crawls_in_a_row_are_watched(settings) -> None:  # type: ignore[no-untyped-def]
+    settings.SEPAL_CRAWL_INTERVAL_S = 300.0
+    seed(model(2, online("a", 0, 2)), at=MINUTE)
+    seed(model(2, online("a", 0, 2)), at=MINUTE + 310)
+    assert tally(MINUTE + 310) == uptime.Tally(watched=6, thin=6)
+    store(failure(MINUTE + 500))
+    seed(model(2, online("a", 0, 2)), at=MINUTE + 610)
+    assert tally(MINUTE + 610) == uptime.Tally(watched=7, thin=7)
+
+
+def test_nothing_known_is_neither_up_nor_down() -> None:
+    assert uptime.Tally().share_up is None
+    assert uptime.Tally(watched=10, unknown=10).share_up is None
+    assert uptime.Tally(watched=10, unknown=2, broken=4).share_up == 0.5
+    assert uptime.peer_uptime(1, peer_id("nobody"), NOW) is None
+    assert uptime.swarm_watched(SWARM, NOW) == (0, 0)
