@@ -28,5 +28,6 @@ def circumstances(swarm: str, model: Model, first_seen: Mapping[str, float], now
         moved_s_ago={
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },
+        reloading=Lease.objects.of_model(swarm, model.prefix).open().filter(origin_start__isnull=False).count(),
         rates={peer_id: belief.believed for peer_id, belief in beliefs.items() if belief.believed is not None},
     )

@@ -14,7 +14,7 @@ from django.db.models.functions import Least
 
 from coordinator.models import OPEN, Follower, Lease, Phase
 from coordinator.tallies import OFFERED, tally
-from swarm.placement import Placement, Promise
+from swarm.placement import Placement, Promise, urgency_of
 from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import LeaseDocument, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
@@ -178,12 +178,10 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
 
 
 def _urgency(filled: list[int], origin: Span | None, code: ReasonCode) -> Urgency:
-    """Holes first, whoever fills them. A reason that is an urgency of its own says so by its name."""
+    """Holes first, whoever fills them."""
     if filled:
         return Urgency.HOLE
-    if origin is None:
-        return Urgency.ARRIVAL
-    return next((urgency for urgency in Urgency if urgency.value == code.value), Urgency.BALANCE)
+    return Urgency.ARRIVAL if origin is None else urgency_of(code)
 
 
 def _went_elsewhere(lease: Lease, seen: Span) -> bool:

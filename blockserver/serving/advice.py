@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
-from swarm.placement import Placement, advise, choose_span, repair, without
+from swarm.placement import Placement, advise, choose_span, find_holes, mend, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintRequest, LeaseDocument, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
@@ -25,7 +25,7 @@ SILENT_POLLS = 3
 """One lost answer, or two, is no silence."""
 FALLBACK_JITTER = 2 / 3
 """Share of the waiting time that is added at random: servers that lost the same coordinator do not all move in one second."""
-_USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN)
+_USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN, ReasonCode.SCARCE, ReasonCode.TOO_SOON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +111,14 @@ class Adviser:
             self._say("staying: the DHT could not be read whole")
             return None
         now = self.clock()
-        holes = frozenset(block for move in repair(model) for block in move.filled)
+        holes = frozenset(block for hole in find_holes(model) for block in hole) if mend(model) else frozenset()
         if self._finding is None or not holes or holes != self._finding.holes:
             self._finding = _Finding(holes, now) if holes else None
         if self._finding is None:
             return None
         movable = self._finding.movable(model, now, self.confirm_s)
         advice = advise(model, self.peer_id, len(serving), serving=serving, movable=movable)
-        if advice.placement is None or advice.reason_code is not ReasonCode.HOLE:
+        if advice.placement is None or advice.reason_code not in (ReasonCode.HOLE, ReasonCode.CHAIN):
             self._say(f"staying: {advice.reason}")
             return None
         if now - self._finding.since < self.confirm_s:
@@ -156,7 +156,7 @@ class _Finding:
         everyone = frozenset(server.peer_id for server in model.servers)
         turns_over = int((now - self.since) / (2 * patience_s))
         while len(self.passed_over) < turns_over:
-            chosen = next((move.peer_id for move in repair(model, movable=everyone - self.passed_over)), None)
+            chosen = next((move.peer_id for move in mend(model, movable=everyone - self.passed_over)), None)
             if chosen is None:
                 break
             self.passed_over.add(chosen)

@@ -49,7 +49,9 @@ def holed() -> None:
 def test_a_whole_swarm_is_told_to_stay_and_why() -> None:
     seen(BEFORE)
     answers = everyone_asks(BEFORE)
-    assert {(a.advice, a.reason_code) for a in answers.values()} == {("stay", ReasonCode.NOTHING_NEEDED)}
+    assert {(a.advice, a.reason_code) for a in answers.values()} == {("stay", ReasonCode.SCARCE)}, (
+        "1.6 times the model: nobody moves for throughput"
+    )
 
 
 def test_one_server_gets_the_hole_with_its_reason_and_the_others_stay() -> None:
