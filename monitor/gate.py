@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from monitor.crawl import CrawlReport
 from monitor.published import Published
-from swarm.snapshot import PeerState, Snapshot
+from swarm.snapshot import Outcome, PeerState, Server, Snapshot
 
 Lost = frozenset[tuple[str, str]]
 """Servers that were online and are not any more: prefix and peer id."""
@@ -38,6 +38,7 @@ class Suspicion(StrEnum):
     BOOTSTRAPS = "bootstraps"
     UNREAD = "unread"
     FAST = "fast"
+    FORGOTTEN = "forgotten"
     LOSS = "loss"
 
 
@@ -154,4 +155,21 @@ def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot,
         took = f"it ended after {duration_s:.1f} s where the last one took {before_s:.1f} s"
         yield Hold(f"{took}, and {words}", Suspicion.FAST, lost, confirmable=True)
     if mass:
+        forgotten = _forgotten(lost, previous.snapshot, snapshot)
+        if 2 * len(forgotten) > len(lost):
+            why = f"{words}, though announcements of {len(forgotten)} of them have not run out: the DHT has forgotten them"
+            # No second look helps before those announcements have run out, or have been made again.
+            yield Hold(why, Suspicion.FORGOTTEN, lost)
         yield Hold(words, Suspicion.LOSS, lost, confirmable=True)
+
+
+def _forgotten(lost: Lost, before: Snapshot, now: Snapshot) -> Lost:
+    """Servers that nobody can find, though the DHT should still hold what they announced. A server that dies leaves its record
+    and its addresses behind until the record runs out; a DHT that was restarted loses those of all at once."""
+    last = {(model.prefix, server.peer_id): server for model in before.models for server in model.servers}
+    seen = {(model.prefix, server.peer_id): server for model in now.models for server in model.servers}
+    return frozenset(key for key in lost if last[key].expires_at > now.at and _unfindable(seen.get(key)))
+
+
+def _unfindable(server: Server | None) -> bool:
+    return server is None or (server.visit is not None and server.visit.outcome is Outcome.NO_ADDRESS)

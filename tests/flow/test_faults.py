@@ -43,17 +43,17 @@ class Fault:
     silent: bool = False
 
 
-# The bootstrap peer last: until servers have announced again, it answers for an empty DHT, and a crawler that is started
-# in that time and knows nobody else reads just that. Whether to believe it is the gate's question, not asked here.
+# The crawl worker dies just after the bootstrap peer: until servers have announced again, that answers for an empty DHT, and
+# a crawler that is started in this time and knows nobody else reads just that. The gate must not believe it.
 FAULTS = (
     Fault("p2pd of the crawl worker", "crawl", "p2pd"),
     Fault("Redis", "valkey", "valkey"),
     Fault("the default worker", "worker", "celery"),
     Fault("beat", "beat", "celery"),
+    Fault("the bootstrap peer", "bootstrap", "bootstrap"),
     Fault("the crawl worker", "crawl", "celery"),
     Fault("Postgres", "postgres", "postgres", silent=True),
     Fault("the web process", "web", "daphne", silent=True),
-    Fault("the bootstrap peer", "bootstrap", "bootstrap"),
 )
 
 

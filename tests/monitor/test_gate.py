@@ -16,7 +16,11 @@ from tests.monitor.seeding import NOW, announced, online, report, unreachable
 from tests.swarms import model, peer_id
 
 
-def published(*servers: Server, duration_s: float = 1.0, bootstraps: dict[str, bool] | None = None) -> Published:
+def published(
+    *servers: Server, duration_s: float = 1.0, bootstraps: dict[str, bool] | None = None, run_out_in_s: float = -1.0
+) -> Published:
+    """The records of its servers run out so many seconds after NOW; by default they are gone by then."""
+    servers = tuple(replace(server, expires_at=NOW + run_out_in_s) for server in servers)
     facts = CrawlFacts(NOW - 31, NOW - 31 + duration_s, bootstraps={"b": True} if bootstraps is None else bootstraps)
     snapshot = report(NOW - 30, tiny(*servers)).snapshot
     assert snapshot is not None
@@ -46,6 +50,20 @@ def test_many_servers_gone_at_once_are_held_back_with_their_number(before: int, 
 @pytest.mark.parametrize(("before", "left"), [(12, 12), (12, 7), (1, 0), (3, 2), (0, 0)])
 def test_ordinary_comings_and_goings_are_published_at_once(before: int, left: int) -> None:
     assert judge(published(*lot(before)), report(NOW, tiny(*lot(left)))) == Publish()
+
+
+def test_servers_whose_announcements_have_not_run_out_were_forgotten_by_the_dht_and_are_no_loss() -> None:
+    before, empty = published(*lot(4), run_out_in_s=20), report(NOW, tiny())
+    verdict = held(judge(before, empty))
+    assert verdict.suspicion is Suspicion.FORGOTTEN and not verdict.confirmable
+    assert "announcements of 4 of them have not run out" in verdict.reason
+    assert isinstance(judge(before, empty, Held(NOW - 10, Suspicion.FORGOTTEN, verdict.lost)), Hold)
+    assert judge(before, report(NOW, tiny(*lot(4)))) == Publish()
+
+
+def test_servers_that_refuse_connections_while_their_records_last_have_died() -> None:
+    silent = [unreachable(f"s{n}", n, n + 1) for n in range(4)]
+    assert held(judge(published(*lot(4), run_out_in_s=20), report(NOW, tiny(*silent)))).suspicion is Suspicion.LOSS
 
 
 def test_the_first_snapshot_of_all_is_published_whatever_it_holds() -> None:
