@@ -36,6 +36,7 @@ def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
             "phase": lease.phase,
             "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
             "progress": lease.progress,
+            "percent": round(100 * lease.progress),
             "urgency": lease.urgency,
             "reason_code": lease.reason_code,
             "reason": lease.reason,

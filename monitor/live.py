@@ -103,7 +103,8 @@ def render(page: str, seen: Watch) -> Rendered:
 
 def _addresses(swarm: str) -> dict[str, str]:
     watched = named(swarm)
-    return {"base": watched.base, "query": watched.query} if watched is not None else {"base": "", "query": ""}
+    found = {"base": watched.base, "query": watched.query} if watched is not None else {"base": "", "query": ""}
+    return {"swarm_name": swarm, **found}
 
 
 def _extensions(swarm: str, prefix: str) -> list[str]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
-
 from monitor.history import uptime, words
 from monitor.history.models import Incident, PeerDay
 from monitor.history.rules import How, Kind
@@ -52,9 +50,9 @@ def history_document(model: WatchedModel, now: float, days: int) -> dict[str, An
     }
 
 
-def models_of_peer(peer_id: str) -> list[WatchedModel]:
+def models_of_peer(swarm: str, peer_id: str) -> list[WatchedModel]:
     served = PeerDay.objects.filter(peer__peer_id=peer_id).values("model_id")
-    return list(WatchedModel.objects.of(settings.SEPAL_SWARM).filter(pk__in=served).order_by("prefix"))
+    return list(WatchedModel.objects.of(swarm).filter(pk__in=served).order_by("prefix"))
 
 
 def peer_document(prefix: str, counted: uptime.PeerUptime) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 
-from django.conf import settings
 from django.core.paginator import Paginator
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -14,13 +13,14 @@ from monitor.history.calendar import calendar
 from monitor.history.incidents import confirmed, overlapping
 from monitor.history.uptime import DAYS, swarm_watched
 from monitor.history.words import story
+from monitor.swarms import named
 
 A_PAGE = 50
 
 
 @require_safe
 def incidents(request: HttpRequest) -> HttpResponse:
-    now, swarm = time.time(), settings.SEPAL_SWARM
+    now, swarm = time.time(), _swarm(request)
     page = Paginator(confirmed(swarm).filter(ended_before__isnull=False), A_PAGE).get_page(request.GET.get("page"))
     still_open = [story(row, now) for row in confirmed(swarm).filter(ended_before__isnull=True)]
     watched, possible = swarm_watched(swarm, now)
@@ -39,10 +39,19 @@ def incidents(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def incident(request: HttpRequest, incident_id: int) -> HttpResponse:
-    row = confirmed(settings.SEPAL_SWARM).filter(pk=incident_id).first() if incident_id < 2**63 else None
+    swarm = _swarm(request)
+    row = confirmed(swarm).filter(pk=incident_id).first() if incident_id < 2**63 else None
     if row is None:
         raise Http404(f"There is no incident {incident_id}.")
-    return _fresh(render(request, "monitor/incident.html", {"swarm": settings.SEPAL_SWARM, "story": story(row, time.time())}))
+    return _fresh(render(request, "monitor/incident.html", {"swarm": swarm, "story": story(row, time.time())}))
+
+
+def _swarm(request: HttpRequest) -> str:
+    """`?swarm=NAME`; the first one where none is named."""
+    watched = named(request.GET.get("swarm", ""))
+    if watched is None:
+        raise Http404("This site watches no such swarm.")
+    return watched.name
 
 
 def _fresh(response: HttpResponse) -> HttpResponse:

@@ -19,6 +19,11 @@ def move(start: int, end: int) -> dict[str, Any]:
     return {"advice": "move", "retry_after_s": 30.0, "lease": lease, **reason}
 
 
+NONCE = "/api/v1/hint/nonce"
+FRESH = {"nonce": "a-nonce-of-a-test", "expires_in_s": 120.0}
+"""Whether it is signed rightly is not this coordinator's business."""
+
+
 @dataclass
 class Coordinator:
     """`answers` by path; a status code in the place of an answer fails the request with it."""
@@ -35,7 +40,8 @@ def coordinator() -> Iterator[Coordinator]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            told.asked.append((self.path, json.loads(body)))
+            if self.path != NONCE:
+                told.asked.append((self.path, json.loads(body)))
             self.answer()
 
         def do_GET(self) -> None:
@@ -43,7 +49,7 @@ def coordinator() -> Iterator[Coordinator]:
             self.answer()
 
         def answer(self) -> None:
-            answer = told.answers.get(self.path, 404)
+            answer = told.answers.get(self.path, FRESH if self.path == NONCE else 404)
             self.send_response(answer if isinstance(answer, int) else 200)
             payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_header("Content-Length", str(len(payload)))
