@@ -150,7 +150,7 @@ async def test_a_bootstrap_peer_outlives_its_p2pd(tmp_path: Path) -> None:
     (address,) = json.loads(ready.read_text())["addresses"]
     daemon_of(key).kill()
     newcomer = await _entered(address)
-    assert await newcomer.bootstrap_states() == {address.rsplit("/", 1)[1]: True}
+    assert newcomer.known_peers() == {address.rsplit("/", 1)[1]}
     await newcomer.stop()
     stop.set()
     await asyncio.wait_for(running, 10)

@@ -1,0 +1,20 @@
+"""What holds for all tests."""
+
+from __future__ import annotations
+
+import logging
+
+
+class _WithoutTracebacks(logging.Filter):
+    """asyncio reports tasks that nobody awaited, such as hivemind's when their p2pd is killed, whenever the garbage collector
+    finds them. Python 3.11 parses source to print a traceback; where that happens while pytest itself parses source, the
+    interpreter gives up with a SystemError ("AST constructor recursion depth mismatch"). So: what, but not where."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.exc_info and not isinstance(record.exc_info, bool):
+            record.msg, record.args = f"{record.getMessage()}: {record.exc_info[1]!r}", ()
+            record.exc_info = None
+        return True
+
+
+logging.getLogger("asyncio").addFilter(_WithoutTracebacks())
