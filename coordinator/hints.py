@@ -115,9 +115,8 @@ def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     model = published.snapshot.model(prefix)
     if model is None:
         return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
-    first_seen = {peer_id: found.first_seen for (of, peer_id), found in published.sightings.items() if of == prefix}
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    return Seen(swarm, model, at, now, circumstances(swarm, model, first_seen, now))
+    return Seen(swarm, model, at, now, circumstances(swarm, model, published, now))
 
 
 def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:

@@ -29,6 +29,10 @@ SEPAL_SWARMS = swarms.read(
 )
 SEPAL_SWARM = SEPAL_SWARMS[0]["name"]
 SEPAL_CRAWL_INTERVAL_S = env.seconds("SEPAL_CRAWL_INTERVAL_S", default=30.0)
+# Whether the crawl worker measures servers by small forward passes; without it reports are only compared with each other.
+SEPAL_MEASURE = env.flag("SEPAL_MEASURE", default=True)
+# Peer ids whose reports count alone: those of the operator's own canaries.
+SEPAL_TRUSTED_REPORTERS = env.words("SEPAL_TRUSTED_REPORTERS")
 SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
@@ -87,7 +91,7 @@ CHANNEL_LAYERS = {
 CELERY_BROKER_URL = REDIS_URL
 CELERY_RESULT_BACKEND = REDIS_URL
 CELERY_TASK_DEFAULT_QUEUE = "default"
-CELERY_TASK_ROUTES = {"monitor.tasks.crawl": {"queue": "crawl"}, "monitor.tasks.dial": {"queue": "crawl"}}
+CELERY_TASK_ROUTES = {f"monitor.tasks.{name}": {"queue": "crawl"} for name in ("crawl", "dial", "measure")}
 CELERY_TASK_TIME_LIMIT = 300
 CELERY_RESULT_EXPIRES = 300
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
@@ -102,6 +106,16 @@ CELERY_BEAT_SCHEDULE = {
             "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
         }
         for swarm in SEPAL_SWARMS
+    },
+    **{
+        f"measure {swarm['name']}": {
+            "task": "monitor.tasks.measure",
+            "args": [swarm["name"]],
+            "schedule": max(15.0, SEPAL_CRAWL_INTERVAL_S),
+            "options": {"expires": SEPAL_CRAWL_INTERVAL_S},
+        }
+        for swarm in SEPAL_SWARMS
+        if SEPAL_MEASURE
     },
     "watch freshness": {
         "task": "monitor.tasks.watch_freshness",

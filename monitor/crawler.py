@@ -13,16 +13,20 @@ import time
 from collections.abc import Mapping
 
 from monitor.crawl import CrawlReport, Entrances, crawl
+from monitor.rates.choose import Subject
+from monitor.rates.facts import Rate
 from swarm.dht import entrances
 from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.canary import sings
+from swarm.dht.forward import LIMIT_S, measure
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_keys
 from swarm.dht.routes import routes
 from swarm.errors import LocalError, SwarmError, Unreachable
 from swarm.snapshot import Outcome, Reading, Snapshot, Visit
+from swarm.throughput import rate_of
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
@@ -129,6 +133,15 @@ class Crawler:
         if answer.outcome is Outcome.ERROR:
             self._loop.run(node.check_alive(), STOP_TIMEOUT_S)
         return answer
+
+    def measure(self, subject: Subject) -> Rate:
+        """Raises SwarmError where our own end does not work: that says nothing about the server."""
+        node = self._living_node()
+        asked = measure(node.p2p, subject.peer_id, subject.prefix, subject.span, subject.idle_cache_tokens)
+        found = self._loop.run(asked, LIMIT_S + STOP_TIMEOUT_S)
+        if found.timing is None:
+            self._loop.run(node.check_alive(), STOP_TIMEOUT_S)
+        return Rate(rate_of(found.timing) if found.timing else None, found.why, found.cache_tokens)
 
     def stop(self) -> None:
         with self._node_lock:

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from monitor.extensions import registered
-from monitor.published import Published, Standing, Watch, rfc3339, standing, standings
+from monitor.published import Published, Standing, Watch, beliefs, rfc3339, standing, standings
+from monitor.rates.documents import canary_document, rate_fields
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
 from swarm.wire.spans import Span
@@ -53,6 +54,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
     model, covered = item.model, item.coverage
     slowest = covered.bottleneck
     servers = [*model.servers, *published.absent.get(model.prefix, ())]
+    believed = beliefs(published, model)
     return {
         "swarm": published.snapshot.swarm,
         "prefix": model.prefix,
@@ -68,7 +70,11 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
         "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
-        "servers": [_server_document(published, model.prefix, server) for server in servers],
+        "servers": [
+            {**_server_document(published, model.prefix, s), **rate_fields(published, model.prefix, s.peer_id, believed)}
+            for s in servers
+        ],
+        "canary": canary_document(published.canaries.get(model.prefix)),
         "blocks": [block.redundancy for block in covered.blocks],
         **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
         "observed_at": rfc3339(published.snapshot.at),

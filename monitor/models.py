@@ -181,5 +181,6 @@ class ServerRow(models.Model):
         return f"{self.peer_id} {self.start}:{self.end} {self.state}"
 
 
-# The history's tables, so that Django finds them. At the end: they point back at the ones above.
+# The tables of history and rates, so that Django finds them. At the end: the history's point back at the ones above.
 from monitor.history import models as history_models  # noqa: E402, F401
+from monitor.rates import models as rate_models  # noqa: E402, F401

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from monitor.notices import Notice, notices
 from monitor.published import Published, Standing, Watch, name_of, standing, standings
+from monitor.rates.words import of_canary
 from monitor.tables import NOT_SHARED, DroppedNote, GapRow, ServerLine, dropped_note, gap_rows, server_lines
 from monitor.times import Checked, Moment, checked
 from swarm.coverage import Block, Verdict
@@ -83,6 +84,7 @@ class ModelPage:
     stale: bool
     conflict: str
     route: str
+    canary: str = ""
     not_shared: str = NOT_SHARED
 
     @property
@@ -146,6 +148,7 @@ def model_page(seen: Watch, prefix: str) -> ModelPage | None:
         stale=item.stale,
         conflict=model.conflict,
         route=_route(item),
+        canary=of_canary(published.canaries.get(prefix), published.read_at),
     )
 
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from monitor.rates.facts import CanaryFacts, Told
 from monitor.serving import ClientRoute, client_route
 from swarm.coverage import Coverage, Verdict, coverage
 from swarm.snapshot import AddressState, Model, Server, Snapshot
+from swarm.throughput import Belief, Evidence, believed_rates
 
 MISSED_INTERVALS = 3
 """After so many missed crawls a snapshot is stale: one may be lost to a restart, two to a slow swarm."""
@@ -58,7 +60,8 @@ class Published:
 
     `held` says why what was crawled since is not believed: then this is all there is to show, and it is stale. `absent` holds
     by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked); `sightings` is by
-    prefix and peer id, `verdict_since` by prefix.
+    prefix and peer id, `verdict_since` by prefix. `evidence` of rates, and what clients `told`, are by
+    prefix and peer id, the newest canaries by prefix.
     """
 
     snapshot: Snapshot
@@ -70,6 +73,9 @@ class Published:
     sightings: Mapping[tuple[str, str], Sighting] = field(default_factory=dict)
     verdict_since: Mapping[str, float] = field(default_factory=dict)
     held: str = ""
+    evidence: Mapping[tuple[str, str], Evidence] = field(default_factory=dict)
+    told: Mapping[tuple[str, str], Told] = field(default_factory=dict)
+    canaries: Mapping[str, CanaryFacts] = field(default_factory=dict)
 
     def age_s(self, now: float | None = None) -> float:
         return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
@@ -117,6 +123,25 @@ class Standing:
     since: float | None
     stale: bool
     route: ClientRoute
+
+
+def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
+    """How long each server of a model has been seen, in seconds, by peer id."""
+    return {
+        peer_id: max(0.0, now - sighting.first_seen) for (of, peer_id), sighting in published.sightings.items() if of == prefix
+    }
+
+
+def beliefs(published: Published, model: Model, now: float | None = None) -> dict[str, Belief]:
+    """What is believed of each server's throughput: page, JSON and planner show and use the same figure."""
+    ages = ages_of(published, model.prefix, published.read_at if now is None else now)
+    own = {peer_id: item for (of, peer_id), item in published.evidence.items() if of == model.prefix}
+    nothing = Evidence()
+    known = {
+        peer_id: Evidence(own.get(peer_id, nothing).measured, ages.get(peer_id), own.get(peer_id, nothing).clients)
+        for peer_id in own.keys() | ages.keys()
+    }
+    return believed_rates(model, known)
 
 
 def standing(published: Published, model: Model) -> Standing:

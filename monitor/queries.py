@@ -13,6 +13,7 @@ from django.db import transaction
 from monitor.gate import Held, Suspicion
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.published import CrawlFacts, Published, Sighting, Watch
+from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
@@ -102,6 +103,7 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
     absent: dict[int, list[Server]] = defaultdict(list)
     sightings: dict[tuple[str, str], Sighting] = {}
     prefixes = {model.pk: model.prefix for model in models}
+    rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(_server(row))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
@@ -123,6 +125,9 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
         sightings=sightings,
         verdict_since={row.prefix: row.verdict_since.timestamp() for row in models},
         held=held,
+        evidence=rates.evidence,
+        told=rates.told,
+        canaries=rates.canaries,
     )
 
 

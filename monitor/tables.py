@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monitor.published import Published, Sighting, Standing, ago
+from monitor.published import Published, Sighting, Standing, ago, beliefs
+from monitor.rates.words import of_clients, of_rate
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
+from swarm.throughput import Belief
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ServerState
 from swarm.wire.spans import Span
@@ -85,6 +88,8 @@ class ServerLine:
     end: int
     blocks: str
     throughput: str
+    believed: str
+    """What is believed of its throughput, and why; empty where that is what it reports."""
     cache: str
     version: str
     via: str
@@ -120,7 +125,8 @@ def server_lines(published: Published, model: Model) -> tuple[tuple[ServerLine, 
     """Rows in order of span, those that left last; and how many are not shown."""
     servers = [*model.servers, *published.absent.get(model.prefix, ())]
     shown = servers[:SERVERS_SHOWN]
-    return tuple(_server_line(published, model, server) for server in shown), len(servers) - len(shown)
+    believed = beliefs(published, model)
+    return tuple(_server_line(published, model, server, believed) for server in shown), len(servers) - len(shown)
 
 
 def dropped_note(published: Published, prefix: str | None) -> DroppedNote | None:
@@ -168,7 +174,8 @@ def _parting(server: Server, sighting: Sighting, now: float) -> str:
     return f"{_short(server.peer_id)}, {_leaving_words(server)}; last seen {seen}"
 
 
-def _server_line(published: Published, model: Model, server: Server) -> ServerLine:
+def _server_line(published: Published, model: Model, server: Server, believed: Mapping[str, Belief]) -> ServerLine:
+    key = (model.prefix, server.peer_id)
     sighting = published.sightings.get((model.prefix, server.peer_id))
     now = published.read_at
     cache, speed, relay = cache_left_of(server), server.record.throughput, server.record.using_relay
@@ -186,6 +193,7 @@ def _server_line(published: Published, model: Model, server: Server) -> ServerLi
         end=min(server.span.end, model.num_blocks),
         blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
         throughput=NOT_SHARED if speed is None else f"{speed:,.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s",
+        believed="; ".join(filter(None, (of_rate(believed.get(server.peer_id)), of_clients(published.told.get(key))))),
         cache=NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens",
         version=version_of(server) or NOT_SHARED,
         via=(server.visit.via if server.visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct"),

@@ -11,6 +11,8 @@ from django.core.cache import cache
 
 from monitor import live, queries, rounds, swarms
 from monitor.history import partitions, record, retention, rollups
+from monitor.rates import evidence as rate_evidence
+from monitor.rates import rounds as rate_rounds
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from monitor.swarms import WatchedSwarm
 from swarm.errors import SwarmError
@@ -30,6 +32,14 @@ def crawl(swarm: str = "") -> None:
     watched = swarms.named(swarm)
     if watched is not None and rounds.run(watched.name, _crawler(watched)) is not None:
         live.request_push(watched.name)
+
+
+@shared_task(ignore_result=True)
+def measure(swarm: str = "") -> None:
+    """A few servers each time, one after another: what they really give (`monitor.rates`)."""
+    watched = swarms.named(swarm)
+    if watched is not None:
+        rate_rounds.run(watched.name, _crawler(watched))
 
 
 @shared_task
@@ -74,5 +84,6 @@ def remember() -> None:
 @shared_task(ignore_result=True)
 def forget() -> None:
     retention.forget(datetime.now(UTC))
+    rate_evidence.forget(datetime.now(UTC))
     if partitions.strays():
         log.warning("%d samples lie outside the partition of their day", partitions.strays())

@@ -90,6 +90,18 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True)
+class Timing:
+    """A server's speed against the clock: seconds that the same tokens took through `blocks` blocks and through one of them,
+    and that a question without tokens took."""
+
+    tokens: int
+    blocks: int
+    whole_s: float
+    one_s: float
+    round_trip_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Server:
     """One server of one model. `expires_at` is when its record runs out, capped.
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
-from swarm.snapshot import Model, PeerState
+from swarm.snapshot import Model, PeerState, Timing
 from swarm.wire.records import ServerRecord
 
 SLACK = 1.25
@@ -21,10 +21,22 @@ SETTLED_S = 3600.0
 """Who is not measured counts as a usual server at most for this long."""
 TOP_SHARE = 0.1
 """Without any measurement, this share of the figures is cut down to the next lower one: twice the liars to expect."""
+RESOLVED_S = 0.002
+"""Differences below this are the scheduler's, not the server's."""
+WINDOW_ROUND_TRIPS = 5
+"""Round trips that TCP takes to open its window for the tokens of a probe."""
+WEIGHT_TOKENS = 32
+"""A card reads a block's weights in the time in which it computes about so many tokens; servers measure themselves with a
+thousand, a probe with fewer."""
 RELAY_SHARE = 0.2
 """What Petals counts of a line when traffic goes through a relay."""
 LINE_TOKENS_PER_S = 80_000.0
 """Hidden states of 2,048 half-precision numbers over 2.6 Gbit/s: no volunteer's line passes more."""
+CLIENTS_NEEDED = 3
+"""Fewer witnesses prove nothing: a peer id costs nothing, an address little."""
+CLIENTS_LEAST = 0.5
+"""Clients see one server among others, from where they sit; and whoever would demote a peer poses as a few of them. They lower
+what is believed to half at most, and never raise it."""
 _UNDECLARED = 4_000_000.0
 _COMPUTE: Mapping[str, float] = {
     "float32": 1_000_000.0,
@@ -47,6 +59,7 @@ class Basis(StrEnum):
     MEASURED = "measured"
     NEWCOMER = "newcomer"
     CROWD = "other servers"
+    CLIENTS = "clients"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +74,16 @@ class Belief:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a server beside its record: what probes, canaries or clients measured, and for how long it is seen."""
+    """What is known of a server beside its record, in tokens per second: what our own probes measured, newest last, and what
+    clients saw, one figure for each witness; and for how long it is seen."""
 
     measured: Sequence[float] = ()
     seen_s: float | None = None
+    clients: Sequence[float] = ()
+
+    @property
+    def rate(self) -> float | None:
+        return median(self.measured) if self.measured else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +98,7 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     """The rate that placement may count on for a server of so many blocks. Never more than what is reported, where that is."""
     known, others = evidence or Evidence(), crowd or Crowd()
     reported = record.throughput
-    seen = median(known.measured) if known.measured else None
+    seen = known.rate
     if reported is None:
         if seen is None:
             return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
@@ -96,7 +115,24 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     for limit, name, words in limits:
         if limit is not None and limit < believed:
             believed, basis, why = limit, name, words
+    if len(known.clients) >= CLIENTS_NEEDED and (told := median(known.clients) * SLACK) < believed:
+        words = f"{len(known.clients)} clients saw {median(known.clients):,.1f} tokens/s"
+        return Belief(reported, max(told, believed * CLIENTS_LEAST), Basis.CLIENTS, words)
     return Belief(reported, believed, basis, why)
+
+
+def rate_of(timing: Timing) -> float:
+    """Tokens per second as servers announce them: 2 x compute / (blocks + 1), or the line where that carries less.
+
+    Rather too much than too little, since it is held against somebody. The line's share is what one block's pass takes beyond
+    its computing and a few round trips, in which TCP opens its window; the tokens travel both ways.
+    """
+    more = timing.blocks - 1
+    computing_s = timing.whole_s - timing.one_s if more else timing.one_s - timing.round_trip_s
+    per_block_s = max(computing_s, RESOLVED_S) / max(1, more)
+    announced = 2.0 * timing.tokens / per_block_s * (1.0 + WEIGHT_TOKENS / timing.tokens) / (timing.blocks + 1)
+    line_s = timing.one_s - per_block_s - WINDOW_ROUND_TRIPS * timing.round_trip_s
+    return announced if line_s < RESOLVED_S else min(announced, 2.0 * timing.tokens / line_s)
 
 
 def declared(record: ServerRecord, blocks: int) -> float | None:
@@ -127,7 +163,8 @@ def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None)
     """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
     known = evidence or {}
     serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
-    measured = [median(known[s.peer_id].measured) for s in serving if s.peer_id in known and known[s.peer_id].measured]
+    rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
+    measured = [rate for rate in rates if rate is not None]
     alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)
     crowd = crowd_of(measured if len(measured) >= len(serving) / 2 else (rate for rate in alone if rate is not None))
     return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

@@ -8,8 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.snapshot import PeerState
-from swarm.throughput import SETTLED_S, SLACK, Basis, Crowd, Evidence, believe, believed_rates, crowd_of
+from swarm.snapshot import PeerState, Timing
+from swarm.throughput import (
+    CLIENTS_LEAST,
+    SETTLED_S,
+    SLACK,
+    WEIGHT_TOKENS,
+    Basis,
+    Crowd,
+    Evidence,
+    believe,
+    believed_rates,
+    crowd_of,
+    rate_of,
+)
 from swarm.wire.records import ServerRecord, ServerState
 from tests.swarms import model, peer_id, server
 
@@ -86,3 +98,44 @@ def test_no_evidence_ever_raises_a_reported_figure(
     assert belief.believed is not None
     assert 0 < belief.believed <= reported
     assert (belief.basis is Basis.REPORTED) == (belief.believed == reported)
+
+
+def test_clients_lower_a_belief_by_half_at_most_and_only_several_together() -> None:
+    measured = Evidence([100.0])
+    two, three, mild = (replace(measured, clients=told) for told in ((1.0, 1.0), (1.0, 1.0, 1.0), (60.0, 64.0, 90.0)))
+    assert believe(record(100.0), 4, two).believed == 100.0, "a peer id costs nothing: two prove nothing"
+    bad = believe(record(100.0), 4, three)
+    assert (bad.believed, bad.basis) == (100.0 * CLIENTS_LEAST, Basis.CLIENTS)
+    assert believe(record(100.0), 4, mild).believed == 64.0 * SLACK
+
+
+@given(st.lists(st.floats(0.01, 1e6), max_size=80))
+def test_whatever_clients_say_they_raise_nothing(told: list[float]) -> None:
+    alone = believe(record(1e5), 4, Evidence([50.0])).believed
+    with_them = believe(record(1e5), 4, Evidence([50.0], clients=told)).believed
+    assert alone is not None and with_them is not None
+    assert CLIENTS_LEAST * alone <= with_them <= alone
+
+
+def timed(tokens: int, blocks: int, compute: float, line: float, round_trip_s: float) -> Timing:
+    """As a server of so many tokens x blocks per second behind a line of so many tokens per second would take it."""
+    block_s, line_s = (tokens + WEIGHT_TOKENS) / compute, 2 * tokens / line + round_trip_s
+    return Timing(tokens, blocks, blocks * block_s + line_s, block_s + line_s, round_trip_s)
+
+
+@given(st.integers(1, 128), st.integers(2, 40), st.floats(50, 2e4), st.floats(5, 2000), st.floats(0.0, 0.2))
+def test_a_probe_gives_at_least_what_the_server_really_does(
+    tokens: int, blocks: int, compute: float, line: float, round_trip_s: float
+) -> None:
+    honest = min(2 * compute / (blocks + 1), line)
+    found = rate_of(timed(tokens, blocks, compute, line, round_trip_s))
+    assert found >= 0.99 * honest or (blocks - 1) * (tokens + WEIGHT_TOKENS) / compute < 0.003
+
+
+def test_a_probe_finds_a_slow_card_and_a_slow_line() -> None:
+    card = rate_of(timed(64, 10, 500.0, 1000.0, 0.05))
+    assert card == pytest.approx(2 * 500.0 / 11)
+    line = rate_of(timed(64, 10, 5000.0, 20.0, 0.05))
+    assert 20.0 <= line < 1.1 * 20.0
+    alone = rate_of(timed(64, 1, 500.0, 1e9, 0.0))
+    assert alone == pytest.approx(500.0)

@@ -1,0 +1,1 @@
+"""What servers really give: probed by the crawl worker, told by clients; evidence against what they report of themselves."""

@@ -1,0 +1,55 @@
+"""Whom to measure now: few at a time, in turn, nobody twice within the hour. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from swarm.snapshot import PeerState, Snapshot
+from swarm.wire.spans import Span
+
+AT_ONCE = 4
+"""Servers measured in one round, one after another; a round follows each crawl."""
+AGAIN_AFTER_S = 3600.0
+"""A pass costs a server a fraction of a second; its speed rarely changes within the hour."""
+NEWCOMERS_AFTER_S = 600.0
+"""So long after a pass that gave no figure it is tried again: it was busy, or just lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The last attempt: when, whether it gave a rate, and the most free cache that was seen."""
+
+    at: float
+    measured: bool
+    cache_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    prefix: str
+    peer_id: str
+    span: Span
+    idle_cache_tokens: int | None = None
+
+
+def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float) -> tuple[Subject, ...]:
+    """Those that answered the last crawl and were never measured come first, then those longest ago; of a peer that serves two
+    models only one is measured in a round."""
+    waiting: list[tuple[float, str, str, Subject]] = []
+    for model in snapshot.models:
+        for server in model.servers:
+            if server.state is not PeerState.ONLINE or server.visit is None or not server.visit.answered:
+                continue
+            last = past.get((model.prefix, server.peer_id))
+            if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else NEWCOMERS_AFTER_S):
+                continue
+            idle = last.cache_tokens if last else None
+            subject = Subject(model.prefix, server.peer_id, server.span, idle)
+            waiting.append((last.at if last else 0.0, server.peer_id, model.prefix, subject))
+    chosen: dict[str, Subject] = {}
+    for _, peer_id, _, subject in sorted(waiting, key=lambda item: item[:3]):
+        if len(chosen) == AT_ONCE:
+            break
+        chosen.setdefault(peer_id, subject)
+    return tuple(chosen.values())

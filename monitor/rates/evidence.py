@@ -1,0 +1,98 @@
+"""Rates in and out of Postgres: what a round of probes or a client's report brought, and what it says of each server."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from django.db.models import Max
+
+from monitor.rates.choose import Past, Subject
+from monitor.rates.facts import CanaryFacts, Rate, Told
+from monitor.rates.models import CanaryRun, Probe, Witness
+from swarm.throughput import CLIENTS_NEEDED, Evidence
+
+COUNTS_FOR = timedelta(hours=12)
+"""Older figures say nothing: a server may have another machine by now."""
+PROBES_COUNTED = 5
+KEPT_FOR = timedelta(days=1)
+WITNESSES_OF_A_SERVER = 64
+"""Kept at once: many more than are needed, few enough for a crowd not to fill the table."""
+
+Key = tuple[str, str]
+"""Prefix and peer id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`evidence` and what clients `told`, by prefix and peer id; the newest canary of each model, by prefix."""
+
+    evidence: Mapping[Key, Evidence]
+    told: Mapping[Key, Told]
+    canaries: Mapping[str, CanaryFacts]
+
+
+def note_probe(swarm: str, subject: Subject, at: float, found: Rate) -> Probe:
+    return Probe.objects.create(
+        swarm=swarm,
+        prefix=subject.prefix,
+        peer_id=subject.peer_id,
+        at=datetime.fromtimestamp(at, UTC),
+        start=subject.span.start,
+        end=subject.span.end,
+        tokens_per_s=found.tokens_per_s,
+        why="" if found.tokens_per_s is not None else found.why or "not said",
+        cache_tokens=found.cache_tokens,
+    )
+
+
+def past(swarm: str) -> dict[Key, Past]:
+    """The last attempt at each server, and the most free cache that was seen of it on the blocks that it had then."""
+    rows = Probe.objects.filter(swarm=swarm)
+    seats = rows.values("prefix", "peer_id", "start", "end").annotate(most=Max("cache_tokens"))
+    most = {(row["prefix"], row["peer_id"], row["start"], row["end"]): row["most"] for row in seats.order_by("peer_id")}
+    last = rows.order_by("prefix", "peer_id", "-at", "-pk").distinct("prefix", "peer_id")
+    return {
+        (row.prefix, row.peer_id): Past(
+            row.at.timestamp(), row.tokens_per_s is not None, most[row.prefix, row.peer_id, row.start, row.end]
+        )
+        for row in last
+    }
+
+
+def seen_of(swarm: str, now: datetime) -> Seen:
+    """Of everything that counts now, in three queries."""
+    probes: dict[Key, list[float]] = defaultdict(list)
+    told: dict[Key, list[float]] = defaultdict(list)
+    sums: dict[Key, Told] = defaultdict(lambda: Told(0, 0, 0))
+    since = now - COUNTS_FOR
+    rates = Probe.objects.filter(swarm=swarm, at__gt=since, tokens_per_s__isnull=False).order_by("at", "pk")
+    for prefix, peer_id, rate in rates.values_list("prefix", "peer_id", "tokens_per_s"):
+        assert rate is not None  # the filter's word
+        probes[prefix, peer_id].append(rate)
+    for row in Witness.objects.filter(swarm=swarm, at__gt=since).order_by("witness"):
+        before = sums[row.prefix, row.peer_id]
+        sums[row.prefix, row.peer_id] = Told(
+            before.witnesses + 1, before.requests + row.requests, before.failures + row.failures
+        )
+        if row.tokens_per_s is not None:
+            # The operator's own canary needs no second witness.
+            told[row.prefix, row.peer_id] += [row.tokens_per_s] * (CLIENTS_NEEDED if row.trusted else 1)
+    keys = probes.keys() | told.keys()
+    evidence = {key: Evidence(tuple(probes[key][-PROBES_COUNTED:]), None, tuple(told[key])) for key in sorted(keys)}
+    return Seen(evidence, dict(sums), _canaries(swarm, since))
+
+
+def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
+    runs = CanaryRun.objects.filter(swarm=swarm, at__gt=since).order_by("prefix", "-at", "-pk").distinct("prefix")
+    return {
+        run.prefix: CanaryFacts(run.outcome, run.at.timestamp(), tuple(run.peers), run.trusted_by, run.detail, run.seconds)
+        for run in runs
+    }
+
+
+def forget(now: datetime) -> None:
+    for kind in (Probe, Witness, CanaryRun):
+        kind.objects.filter(at__lt=now - KEPT_FOR).delete()

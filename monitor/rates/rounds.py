@@ -1,0 +1,58 @@
+"""One round of measuring: whom, one after another, and what came of it. The crawler is an argument, as in `monitor.rounds`."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Protocol
+
+from django.core.cache import cache
+from redis.exceptions import RedisError
+
+from monitor import queries
+from monitor.rates import evidence
+from monitor.rates.choose import Subject, choose
+from monitor.rates.facts import Rate
+from swarm.errors import SwarmError
+
+log = logging.getLogger(__name__)
+
+ROUND_LIVES_S = 120
+"""Longer than a round takes at worst; then a round whose worker died is over as well."""
+
+
+class Measures(Protocol):
+    def measure(self, subject: Subject) -> Rate: ...
+
+
+def run(swarm: str, crawler: Measures) -> int:
+    """How many servers were asked. None while the monitor does not see, or while another round runs: two passes at once would
+    measure each other."""
+    published = queries.latest_snapshot(swarm)
+    if published is None or published.stale or not _alone(swarm):
+        return 0
+    asked = 0
+    try:
+        for subject in choose(published.snapshot, evidence.past(swarm), time.time()):
+            found = crawler.measure(subject)
+            evidence.note_probe(swarm, subject, time.time(), found)
+            asked += 1
+    except SwarmError as error:
+        log.warning("no rates measured: %s", error)
+    finally:
+        _over(swarm)
+    return asked
+
+
+def _alone(swarm: str) -> bool:
+    try:
+        return bool(cache.add(f"rates.round.{swarm}", 1, timeout=ROUND_LIVES_S))
+    except RedisError:
+        return False
+
+
+def _over(swarm: str) -> None:
+    try:
+        cache.delete(f"rates.round.{swarm}")
+    except RedisError as error:
+        log.warning("Redis does not answer (%s); the next round waits %d s", error, ROUND_LIVES_S)
