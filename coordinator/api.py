@@ -4,17 +4,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Router
 from ninja.errors import HttpError
 
-from coordinator import hints, leases, limits, problems, signatures
+from coordinator import hints, leases, limits, problems, reports, signatures
+from coordinator.addresses import swarm_of
+from coordinator.limits import digest_of
 from coordinator.models import Lease
 from coordinator.reads import router as reads_router
 from monitor import live
@@ -22,6 +21,7 @@ from monitor.api import router as monitor_router
 from monitor.history.api import router as history_router
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, NonceDocument
 from swarm.wire.identity import NONCE_HEADER
+from swarm.wire.reports import ReportReply, ReportRequest
 from swarm.wire.text import clean_text
 
 router = Router(tags=["hints"])
@@ -39,21 +39,21 @@ def nonce(request: HttpRequest) -> NonceDocument:
 def hint(request: HttpRequest, response: HttpResponse, body: HintRequest) -> HintAnswer:
     """The question is also the heartbeat. The answer is to stay or a lease, always with a reason; the server decides.
     Without a signature there is the same advice, and no lease."""
-    now = datetime.now(UTC)
+    now, swarm = datetime.now(UTC), swarm_of(request)
     if not _proved(request, response, body.peer):
         limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
-        return hints.look(settings.SEPAL_SWARM, body, now, NOT_SIGNED)
-    answer = hints.answer(settings.SEPAL_SWARM, body, now, _digest(limits.address_of(request)))
+        return hints.look(swarm, body, now, NOT_SIGNED)
+    answer = hints.answer(swarm, body, now, digest_of(limits.address_of(request)))
     if answer.lease is not None:
-        live.request_push(settings.SEPAL_SWARM)
+        live.request_push(swarm)
     return answer
 
 
 @router.post("/lease/{lease_id}/accept", response=LeaseReply, summary="Before unloading anything: take the lease")
 def accept(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: LeaseStep) -> LeaseReply:
     lease = _own_lease(request, response, lease_id, body.peer)
-    reply = hints.accept(settings.SEPAL_SWARM, lease, body, datetime.now(UTC))
-    live.request_push(settings.SEPAL_SWARM)
+    reply = hints.accept(lease.swarm, lease, body, datetime.now(UTC))
+    live.request_push(lease.swarm)
     return reply
 
 
@@ -61,7 +61,7 @@ def accept(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: L
 def progress(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: LeaseStep) -> LeaseReply:
     lease = _own_lease(request, response, lease_id, body.peer)
     if leases.renew(lease, datetime.now(UTC), body.progress):
-        live.request_push(settings.SEPAL_SWARM)
+        live.request_push(lease.swarm)
         return LeaseReply(outcome="ok", reason=lease.reason)
     return LeaseReply(outcome="stale", reason="the lease has run out or is closed")
 
@@ -72,8 +72,18 @@ def decline(request: HttpRequest, response: HttpResponse, lease_id: UUID, body: 
     lease = _own_lease(request, response, lease_id, body.peer)
     why = clean_text(body.reason, 200) or "no reason given"
     closed = leases.decline(lease, why, timedelta(seconds=body.not_again_s), datetime.now(UTC))
-    live.request_push(settings.SEPAL_SWARM)
+    live.request_push(lease.swarm)
     return LeaseReply(outcome="ok" if closed else "stale", reason=lease.reason)
+
+
+@router.post("/report", response=ReportReply, summary="What a client saw of the servers that it used")
+def report(request: HttpRequest, response: HttpResponse, body: ReportRequest) -> ReportReply:
+    """Signed like a hint. Counts little: one vote for an address, and only several together lower what is believed of a server,
+    to half at most (docs/threat-model.md)."""
+    limits.count(limits.REPORTS_OF_AN_ADDRESS, limits.address_of(request))
+    if not _proved(request, response, body.peer):
+        raise signatures.Refused("a report needs its reporter's signature: sign this request (docs/protocol.md)")
+    return reports.take(swarm_of(request), body, digest_of(limits.address_of(request)), datetime.now(UTC))
 
 
 def _proved(request: HttpRequest, response: HttpResponse, peer_id: str) -> bool:
@@ -90,15 +100,10 @@ def _own_lease(request: HttpRequest, response: HttpResponse, lease_id: UUID, pee
     """A lease is found only by the peer that it was given to."""
     if not _proved(request, response, peer_id):
         raise signatures.Refused("a lease is its peer's own: sign this request with the peer's key (docs/protocol.md)")
-    lease = Lease.objects.filter(pk=lease_id, peer_id=peer_id).first()
+    lease = Lease.objects.filter(pk=lease_id, peer_id=peer_id, swarm=swarm_of(request)).first()
     if lease is None:
         raise HttpError(404, "this peer has no lease with this id")
     return lease
-
-
-def _digest(address: str) -> str:
-    """Tells addresses apart without keeping them."""
-    return hmac.new(settings.SECRET_KEY.encode(), address.encode(), hashlib.sha256).hexdigest()[:32]
 
 
 api = NinjaAPI(

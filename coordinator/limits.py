@@ -5,6 +5,8 @@ A peer's own budget is touched only after its signature has been checked, so tha
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import ipaddress
 import logging
 import time
@@ -36,6 +38,10 @@ REQUESTS_OF_AN_ADDRESS = Limit("address", 1_200)
 """A hundred servers behind one NAT, each with its nonce."""
 PLANS_OF_AN_ADDRESS = Limit("plan", 120)
 """Pages and reads that make the planner work; a person clicks less often."""
+
+
+REPORTS_OF_AN_ADDRESS = Limit("report", 12)
+"""A client reports once a minute; this is a household, or an office."""
 
 
 class TooMany(Exception):
@@ -72,3 +78,8 @@ def address_of(request: HttpRequest) -> str:
         # A Unix socket has no address: then all callers are one.
         return "unknown"
     return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else text
+
+
+def digest_of(address: str) -> str:
+    """Tells addresses apart without keeping them."""
+    return hmac.new(settings.SECRET_KEY.encode(), address.encode(), hashlib.sha256).hexdigest()[:32]

@@ -6,7 +6,6 @@ from datetime import UTC, date, datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from django.conf import settings
 from django.http import HttpRequest
 from ninja import Router, Schema
 from ninja.errors import HttpError
@@ -15,6 +14,7 @@ from pydantic import Field
 from coordinator import fits as fitting
 from coordinator import limits, outcomes
 from coordinator import needed as needs
+from coordinator.addresses import swarm_of
 from coordinator.models import Lease
 from coordinator.sight import NotSeen, promises_of, published_of
 from monitor.published import Published
@@ -118,8 +118,9 @@ class HintsDocument(Schema):
 @router.get("/needed", response=NeededList, summary="Where a server of so many blocks helps most, worst model first")
 def needed(request: HttpRequest, model: PrefixText | None = None, num_blocks: BlockCount = needs.USUAL_BLOCKS) -> NeededList:
     limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
-    published = _seen()
-    promises = {item.prefix: promises_of(settings.SEPAL_SWARM, item.prefix) for item in published.snapshot.models}
+    swarm = swarm_of(request)
+    published = _seen(swarm)
+    promises = {item.prefix: promises_of(swarm, item.prefix) for item in published.snapshot.models}
     found = needs.needed(published, model, num_blocks, promises)
     if model is not None and not found:
         raise HttpError(404, _unknown(model))
@@ -136,7 +137,7 @@ def fits(
     cache_tokens: Tokens = fitting.CACHE_TOKENS,
 ) -> FitDocument:
     """`parameters_b`: billions of parameters of the whole model, where its shape is not known here."""
-    found = _model(model)
+    found = _model(swarm_of(request), model)
     name = found.repository or found.prefix
     result = fitting.fit(name, found.num_blocks, memory_gb, precision, parameters_b, cache_tokens)
     return FitDocument(
@@ -161,8 +162,9 @@ def what_if(
     """`add_blocks`: a server of so many blocks comes, with `throughput` in tokens a second if that is known.
     `leaves`: this peer goes."""
     limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
+    swarm = swarm_of(request)
     try:
-        result = needs.what_if(_model(model), add_blocks, leaves, throughput, promises_of(settings.SEPAL_SWARM, model))
+        result = needs.what_if(_model(swarm, model), add_blocks, leaves, throughput, promises_of(swarm, model))
     except needs.NoSuchServer as error:
         raise HttpError(404, str(error)) from error
     before, after = result.effect.before, result.effect.after
@@ -180,9 +182,10 @@ def what_if(
 
 @router.get("/hints", response=HintsDocument, summary="The newest hints, and what hints came to, by day")
 def hints(request: HttpRequest, model: PrefixText | None = None) -> HintsDocument:
-    newest = Lease.objects.filter(swarm=settings.SEPAL_SWARM).order_by("-created_at")
+    swarm = swarm_of(request)
+    newest = Lease.objects.filter(swarm=swarm).order_by("-created_at")
     newest = newest if model is None else newest.filter(prefix=model)
-    days = outcomes.days(settings.SEPAL_SWARM, model, datetime.now(UTC))
+    days = outcomes.days(swarm, model, datetime.now(UTC))
     return HintsDocument(
         items=[hint_document(lease, with_inputs=False) for lease in newest[:LISTED_AT_MOST]],
         days=[DayDocument(**{name: getattr(day, name) for name in DayDocument.model_fields}) for day in days],
@@ -191,7 +194,7 @@ def hints(request: HttpRequest, model: PrefixText | None = None) -> HintsDocumen
 
 @router.get("/hints/{hint_id}", response=HintDocument, summary="One hint: what it rests on, what else was possible")
 def one_hint(request: HttpRequest, hint_id: UUID) -> HintDocument:
-    lease = Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id).first()
+    lease = Lease.objects.filter(swarm=swarm_of(request), pk=hint_id).first()
     if lease is None:
         raise HttpError(404, "there is no such hint; hints are kept for 90 days")
     return hint_document(lease, with_inputs=True)
@@ -222,15 +225,15 @@ def hint_document(lease: Lease, with_inputs: bool) -> HintDocument:
     )
 
 
-def _seen() -> Published:
+def _seen(swarm: str) -> Published:
     try:
-        return published_of(settings.SEPAL_SWARM)
+        return published_of(swarm)
     except NotSeen as error:
         raise HttpError(503, str(error)) from error
 
 
-def _model(prefix: str) -> Model:
-    found = _seen().snapshot.model(prefix)
+def _model(swarm: str, prefix: str) -> Model:
+    found = _seen(swarm).snapshot.model(prefix)
     if found is None:
         raise HttpError(404, _unknown(prefix))
     return found

@@ -17,7 +17,7 @@ SEPAL_URL = env.text("SEPAL_URL", "http://127.0.0.1:8000").rstrip("/")
 CSRF_TRUSTED_ORIGINS = [SEPAL_URL]
 
 # The swarms that this site watches: several from SEPAL_SWARMS, or one from the three short settings. The first one is that
-# of addresses that name none, and the one whose servers get hints.
+# of addresses that name none.
 SEPAL_SWARMS = swarms.read(
     env.text("SEPAL_SWARMS"),
     {
@@ -55,6 +55,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    # First: the others go by the address that it leaves.
+    "coordinator.addresses.SwarmInPath",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
@@ -148,7 +150,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 CORS_ALLOW_ALL_ORIGINS = True
-CORS_URLS_REGEX = r"^/(api|metrics)"
+CORS_URLS_REGEX = r"^/(s/[A-Za-z0-9_-]{1,64}/)?(api|metrics)"
 CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
 CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
 

@@ -13,6 +13,7 @@ from django.core.cache import cache
 from django.http import HttpRequest
 from redis.exceptions import RedisError
 
+from coordinator.addresses import signed_path
 from swarm.errors import BadRecord
 from swarm.wire.identity import Signed, check, parse_proof
 
@@ -46,7 +47,7 @@ def signer_of(request: HttpRequest, peer_id: str) -> bool:
         proof = parse_proof(header)
         # Django has checked it against ALLOWED_HOSTS: a signature made for another site's name does not fit here.
         host = urlsplit(f"//{request.get_host()}").hostname or ""
-        check(proof, Signed(request.method or "", host, request.path_info, request.body, proof.nonce, peer_id))
+        check(proof, Signed(request.method or "", host, signed_path(request), request.body, proof.nonce, peer_id))
     except BadRecord as error:
         raise Refused(error.detail) from error
     # Last, so that a nonce is used up only by a request that is right in everything else.

@@ -5,23 +5,23 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from celery import shared_task
-from django.conf import settings
 
 from coordinator import followers, leases
-from monitor import live
+from monitor import live, swarms
 from monitor.queries import latest_snapshot
 
 
 @shared_task
 def settle_leases() -> None:
     """Closes leases that were seen online or ran out, also while no server asks."""
-    published = latest_snapshot(settings.SEPAL_SWARM)
-    if published is None or published.stale:
-        return
-    seen_at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    for model in published.snapshot.models:
-        if leases.settle(settings.SEPAL_SWARM, model, seen_at, datetime.now(UTC)):
-            live.request_push(settings.SEPAL_SWARM)
+    for swarm in swarms.configured():
+        published = latest_snapshot(swarm.name)
+        if published is None or published.stale:
+            continue
+        seen_at = datetime.fromtimestamp(published.snapshot.at, UTC)
+        for model in published.snapshot.models:
+            if leases.settle(swarm.name, model, seen_at, datetime.now(UTC)):
+                live.request_push(swarm.name)
 
 
 @shared_task

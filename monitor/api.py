@@ -33,9 +33,9 @@ def model(request: HttpRequest, prefix: str, swarm: str = "") -> JsonResponse:
 
 
 @router.get("/is_reachable/{peer_id}", summary="Dials a peer and says whether others can reach it")
-async def is_reachable(request: HttpRequest, peer_id: str) -> JsonResponse:
+async def is_reachable(request: HttpRequest, peer_id: str, swarm: str = "") -> JsonResponse:
     """Always 200 where we could find out. 503 where we could not: Petals servers then skip the check and go online."""
-    answer = await reachability.ask(peer_id)
+    answer = await reachability.ask(peer_id, swarm=_swarm(swarm))
     if not answer["checked"]:
         raise HttpError(503, answer["message"])
     your_ip = reachability.caller_address(

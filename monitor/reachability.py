@@ -36,7 +36,7 @@ _WHY = {
 }
 
 
-async def ask(peer_id: str, wait_s: float = WAIT_S) -> dict[str, Any]:
+async def ask(peer_id: str, wait_s: float = WAIT_S, *, swarm: str = "") -> dict[str, Any]:
     """`{"checked", "success", "message"}`; `checked` is False where we could not find out: that says nothing of the peer."""
     try:
         parse_peer_id(peer_id)
@@ -46,7 +46,12 @@ async def ask(peer_id: str, wait_s: float = WAIT_S) -> dict[str, Any]:
     give_up = time.monotonic() + wait_s
     try:
         await sync_to_async(current_app.send_task)(
-            "monitor.tasks.dial", args=[peer_id, question], queue="crawl", expires=wait_s, retry=False, ignore_result=True
+            "monitor.tasks.dial",
+            args=[peer_id, question, swarm],
+            queue="crawl",
+            expires=wait_s,
+            retry=False,
+            ignore_result=True,
         )
         while time.monotonic() < give_up:
             answer: dict[str, Any] | None = await cache.aget(answer_key(question))

@@ -14,10 +14,9 @@ from pydantic import BaseModel, ValidationError
 
 from swarm.errors import RemoteError
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseDocument, LeaseReply, LeaseStep, NonceDocument, SpanDocument
-from swarm.wire.identity import NONCE_HEADER, Signer, is_nonce
+from swarm.wire.identity import API, NONCE_HEADER, Signer, is_nonce, signed_base
 from swarm.wire.spans import Span
 
-API = "/api/v1"
 TIMEOUT_S = 5.0
 """The coordinator answers in milliseconds; a server that waits longer serves worse."""
 
@@ -80,8 +79,9 @@ class HintClient:
         request = self._http.build_request("POST", path, content=content, headers={"content-type": "application/json"})
         if self._signer is not None:
             nonce = self._nonce or await self._fetch_nonce()
-            # From /api on: a proxy may have put the coordinator below another path of its host.
-            proof = self._signer.prove(request.method, request.url.host, f"{API}{path}", content, nonce)
+            proof = self._signer.prove(
+                request.method, request.url.host, f"{signed_base(self.coordinator)}{path}", content, nonce
+            )
             request.headers["authorization"] = proof.header()
             self._nonce = None
         response = await self._http.send(request)

@@ -48,6 +48,15 @@ def note_probe(swarm: str, subject: Subject, at: float, found: Rate) -> Probe:
     )
 
 
+def has_room(swarm: str, prefix: str, peer_id: str, witness: str, now: datetime) -> bool:
+    """Whether this witness's word on the server may be kept: who stands there already may always say it anew, and a word that
+    does not count any more makes room."""
+    rows = Witness.objects.filter(swarm=swarm, prefix=prefix, peer_id=peer_id)
+    if rows.filter(witness=witness).exists() or rows.count() < WITNESSES_OF_A_SERVER:
+        return True
+    return rows.filter(at__lt=now - COUNTS_FOR).delete()[0] > 0
+
+
 def past(swarm: str) -> dict[Key, Past]:
     """The last attempt at each server, and the most free cache that was seen of it on the blocks that it had then."""
     rows = Probe.objects.filter(swarm=swarm)

@@ -26,6 +26,9 @@ SCHEME = "SepalPeer"
 NONCE_HEADER = "Sepal-Nonce"
 """Every answer to a signed request brings the next nonce, so that a server asks for one only once."""
 
+API = "/api/v1"
+"""Where a site's API lies; a signature holds the path from here on."""
+
 _DOMAIN = b"sepal-request-v1"
 """Opens whatever is signed here, so that no signature made for libp2p or the DHT can be passed off as one of these."""
 _RSA_KEY, _ED25519_KEY = 0, 1
@@ -33,6 +36,7 @@ _RSA_BITS = range(2048, 8193)
 """libp2p's own bounds: weaker keys can be broken, larger ones cost the checker too much."""
 _MAX_KEY_BYTES = 2_048
 _MAX_SIGNATURE_BYTES = 1_024
+_OF_A_SWARM = re.compile(r"/s/[A-Za-z0-9_\-]{1,64}$")
 _NONCE = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _FIELD = re.compile(r'(\w+)="([A-Za-z0-9+/=_-]*)"')
 
@@ -115,6 +119,13 @@ class Signer:
         if isinstance(self._key, Ed25519PrivateKey):
             return Proof(self.public_key, nonce, self._key.sign(message))
         return Proof(self.public_key, nonce, self._key.sign(message, PKCS1v15(), hashes.SHA256()))
+
+
+def signed_base(site: str) -> str:
+    """What comes before the API's own path in a signature: the swarm, where the site's address ends in one (`/s/NAME`).
+    Whatever else stands there is a proxy's doing, and unknown to the coordinator."""
+    found = _OF_A_SWARM.search(site.rstrip("/"))
+    return (found[0] if found else "") + API
 
 
 def is_nonce(text: str) -> bool:

@@ -139,6 +139,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
     document = get(client, "/api/v1/models/tiny-hf")
     servers = document.pop("servers")
     assert document == {
+        "canary": None,
         "swarm": "main",
         "prefix": "tiny-hf",
         "repository": None,
@@ -169,6 +170,10 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "start": 0,
         "end": 3,
         "throughput_tokens_per_second": 20.0,
+        "believed_tokens_per_second": 20.0,
+        "belief": {"basis": "reported", "reason": "as reported"},
+        "measured_tokens_per_second": None,
+        "clients": None,
         "cache_tokens_left": None,
         "version": "2.3.0",
         "using_relay": None,
