@@ -43,14 +43,14 @@ DIAL_LIMIT_S = 8.0
 class NodeReader:
     """A node as `monitor.crawl.Reader`."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, scouts: entrances.Scouts | None = None) -> None:
+        self._node, self._scouts = node, scouts
 
     async def check_alive(self) -> None:
         await self._node.check_alive()
 
     async def bootstrap_states(self) -> Entrances:
-        states, split = await entrances.look(self._node)
+        states, split = await entrances.look(self._node, self._scouts)
         return Entrances(entrances.peers_up(states), states, split)
 
     async def canary(self) -> bool:
@@ -76,6 +76,7 @@ class Crawler:
         self._look_for = look_for
         self._initial_peers = initial_peers
         self._relay = relay
+        self._scouts = entrances.Scouts()
         self._loop = BackgroundLoop("crawler")
         self._node: Node | None = None
         self._node_lock = threading.Lock()
@@ -124,7 +125,7 @@ class Crawler:
                 return CrawlReport(swarm, started_at, time.time(), failure=str(error))
 
     async def _pass(self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None) -> CrawlReport:
-        return await crawl(swarm, NodeReader(node), time.time, known, previous, self._look_for)
+        return await crawl(swarm, NodeReader(node, self._scouts), time.time, known, previous, self._look_for)
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""

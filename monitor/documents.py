@@ -32,7 +32,13 @@ def models_document(seen: Watch) -> dict[str, Any]:
             "bootstraps_up": last.bootstraps_up,
             "bootstraps": len(last.bootstraps),
             "bootstrap_addresses": [
-                {"peer_id": state.peer_id, "family": state.family, "step": state.step, "detail": state.detail or None}
+                {
+                    "peer_id": state.peer_id,
+                    "family": state.family,
+                    "endpoint": state.endpoint,
+                    "step": state.step,
+                    "detail": state.detail or None,
+                }
                 for state in last.addresses
             ],
             "split": last.split or None,

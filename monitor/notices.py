@@ -48,7 +48,9 @@ def _about_the_last_check(seen: Watch, last: CrawlFacts) -> list[str]:
         said.append(f"The swarm is split: {last.split}. We show what we reach.")
     down = [state for state in last.addresses if not state.up]
     if down and last.bootstraps_up:
-        listed = "; ".join(f"…{state.peer_id[-6:]} over {state.family}: {state.detail or state.step}" for state in down)
+        listed = "; ".join(
+            f"…{state.peer_id[-6:]} over {state.family} {state.endpoint}: {state.detail or state.step}" for state in down
+        )
         said.append(f"{len(down)} of {len(last.addresses)} bootstrap addresses do not answer ({listed}).")
     if last.confirmed:
         said.append(f"The last check was doubted, then confirmed: {_ended(last.confirmed)}")

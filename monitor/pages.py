@@ -11,7 +11,17 @@ from dataclasses import dataclass
 from monitor.notices import Notice, notices
 from monitor.published import Published, Standing, Watch, name_of, standing, standings
 from monitor.rates.words import of_canary
-from monitor.tables import NOT_SHARED, DroppedNote, GapRow, ServerLine, dropped_note, gap_rows, server_lines
+from monitor.tables import (
+    NOT_SHARED,
+    DroppedNote,
+    EntranceRow,
+    GapRow,
+    ServerLine,
+    dropped_note,
+    entrance_rows,
+    gap_rows,
+    server_lines,
+)
 from monitor.times import Checked, Moment, checked
 from swarm.coverage import Block, Verdict
 from swarm.snapshot import Model, PeerState
@@ -63,6 +73,7 @@ class OverviewPage:
     checked: Checked | None
     models: tuple[ModelCard, ...]
     dropped: DroppedNote | None
+    entrances: tuple[EntranceRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +129,7 @@ def overview_page(seen: Watch) -> OverviewPage:
         checked=checked(published) if published else None,
         models=cards,
         dropped=dropped_note(published, None) if published else None,
+        entrances=entrance_rows(seen.last_crawl),
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from monitor.published import Published, Sighting, Standing, ago, beliefs
+from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
 from monitor.rates.words import of_clients, of_rate
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
@@ -108,6 +108,32 @@ class DroppedNote:
     total: int
     counts: tuple[tuple[str, int, str], ...]
     examples: tuple[Dropped, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EntranceRow:
+    """One address of a bootstrap peer, as it may be shown."""
+
+    short_id: str
+    where: str
+    symbol: str
+    words: str
+
+
+_STEPS = {"dns": "its name does not resolve", "tcp": "nothing answers there", "dht": "no answer to a DHT query"}
+
+
+def entrance_rows(last: CrawlFacts | None) -> tuple[EntranceRow, ...]:
+    """How far a query over each address came in the last check; IPv4 and IPv6 apart."""
+    return tuple(
+        EntranceRow(
+            _short(state.peer_id),
+            f"{state.family} {state.endpoint}",
+            "●" if state.up else "✕",
+            "answers a DHT query" if state.up else state.detail or _STEPS.get(state.step, state.step),
+        )
+        for state in (last.addresses if last else ())
+    )
 
 
 def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:

@@ -133,6 +133,13 @@ class AddressState:
     def up(self) -> bool:
         return self.step == "ok"
 
+    @property
+    def endpoint(self) -> str:
+        """What may be shown of the address: `tcp/31337`, without the host."""
+        parts = self.address.split("/")[3:]
+        own = "/".join(parts[: parts.index("p2p")] if "p2p" in parts else parts)
+        return f"{own} through a relay" if "p2p-circuit" in parts else own
+
 
 @dataclass(frozen=True, slots=True)
 class Dropped:

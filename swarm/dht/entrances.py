@@ -1,4 +1,5 @@
-"""The bootstrap peers, address by address: does its name resolve, does anything listen there, does its peer answer a DHT query?
+"""The bootstrap peers, address by address: does its name resolve, does anything listen there, does its peer answer a DHT query
+that comes over just that address?
 
 And do they all know the same swarm? Peers with the same list of entrances have been seen to form two swarms.
 """
@@ -6,8 +7,11 @@ And do they all know the same swarm? Peers with the same list of entrances have 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import PeerID
@@ -18,18 +22,58 @@ from hivemind.utils.multiaddr import Multiaddr
 from swarm.dht.addresses import peer_id_of
 from swarm.dht.canary import canary_key
 from swarm.dht.node import Node
+from swarm.dht.scout import Found, ask_through
 from swarm.snapshot import AddressState
 
 TIMEOUT_S = 5.0
+SCOUT_EVERY_S = 300.0
+SCOUT_AGAIN_S = 60.0
+"""Where it failed. A bootstrap peer that died shows in the common query at once."""
+SCOUTS_AT_ONCE = 4
+NO_ANSWER = "no answer to a DHT query"
 
 _NAMES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
 
 
-async def look(node: Node) -> tuple[tuple[AddressState, ...], str]:
+@dataclass(slots=True)
+class Scouts:
+    """What was found over each address, and when: a query over one address takes a p2pd of its own, which is not started
+    with each crawl."""
+
+    found: dict[str, tuple[float, Found]] = field(default_factory=dict)
+
+    async def ask(self, address: str, answers: bool, relay: bool, clock: Callable[[], float] = time.monotonic) -> Found:
+        """`answers`: whether the peer answers over any address now. What was found before stands while that agrees with it."""
+        at, before = self.found.get(address, (-math.inf, Found(None)))
+        again_s = SCOUT_EVERY_S if before.ok else SCOUT_AGAIN_S
+        if before.ok is not None and clock() - at < again_s and (answers or not before.ok):
+            return before
+        found = await ask_through(address, relay)
+        if found.ok is None:
+            # Not its fault: what the common connection says is all there is.
+            return Found(answers, "" if answers else NO_ANSWER)
+        self.found[address] = (clock(), found)
+        return found
+
+
+async def look(node: Node, scouts: Scouts | None = None) -> tuple[tuple[AddressState, ...], str]:
     """Every configured address, and which bootstrap peers do not know the same swarm, if any. All are asked at once, so that
     dead ones cost one time limit together."""
     known = await _query_all(node)
-    states = await asyncio.gather(*(_check(address, known) for address in node.config.initial_peers))
+    room = asyncio.Semaphore(SCOUTS_AT_ONCE)
+    asked = scouts or Scouts()
+
+    async def check(address: str) -> AddressState:
+        answers = known.get(peer_id_of(address)) is not None
+        fault, family = await _knock(address)
+        if fault is None:
+            async with room:
+                found = await asked.ask(address, answers, node.config.relay)
+            fault = None if found.ok else ("dht", found.detail)
+        step, detail = fault or ("ok", "")
+        return AddressState(address, peer_id_of(address), family, step, detail)
+
+    states = await asyncio.gather(*map(check, node.config.initial_peers))
     return tuple(states), split_between({peer_id: peers for peer_id, peers in known.items() if peers is not None})
 
 
@@ -77,18 +121,14 @@ async def _query(node: Node, peer_id: str, key: DHTID) -> frozenset[str] | None:
     return frozenset(str(PeerID(raw)) for result in response.results for raw in result.nearest_peer_ids)
 
 
-async def _check(address: str, known: Mapping[str, frozenset[str] | None]) -> AddressState:
+async def _knock(address: str) -> tuple[tuple[str, str] | None, str]:
+    """Where connecting ended before libp2p has a say, or None where it did not; and the address family."""
     parts = list(Multiaddr(address).items())
-    peer_id = peer_id_of(address)
     kind, host = parts[0][0].name, str(parts[0][1])
     port = next((int(value) for protocol, value in parts if protocol.name == "tcp"), None)
-    answers = known.get(peer_id) is not None
-    step, detail, family = "ok" if answers else "dht", "" if answers else "no answer to a DHT query", _family(kind, None)
-    if port is not None and kind in ("ip4", "ip6", *_NAMES) and "p2p-circuit" not in address:
-        at_tcp, family = await _listens(kind, host, port)
-        if at_tcp:
-            step, detail = at_tcp
-    return AddressState(address, peer_id, family, step, detail)
+    if port is None or kind not in ("ip4", "ip6", *_NAMES) or "p2p-circuit" in address:
+        return None, _family(kind, None)
+    return await _listens(kind, host, port)
 
 
 async def _listens(kind: str, host: str, port: int) -> tuple[tuple[str, str] | None, str]:

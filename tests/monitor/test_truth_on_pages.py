@@ -132,10 +132,14 @@ def test_bootstrap_addresses_that_fail_a_split_and_a_slow_crawl_are_told(client:
     split = "the bootstrap peers belong to 2 separate swarms: …aaaaaa | …bbbbbb"
     store(replace(report(NOW, model(1, online("a", 0, 1))), addresses=states, split=split, finished_at=NOW + 44))
     html = page(client)
-    assert f"1 of 2 bootstrap addresses do not answer (…{BOOT[-6:]} over IPv6: Network is unreachable)." in html
+    assert f"1 of 2 bootstrap addresses do not answer (…{BOOT[-6:]} over IPv6 tcp/1: Network is unreachable)." in html
     assert f"The swarm is split: {split}. We show what we reach." in html
     assert "The last check took 45 s, longer than the 30 s between two checks." in html
+    rows = html[html.index('id="entrances"') :]
+    assert "Bootstrap peers, by address (2)" in rows and rows.count("tcp/1") == 2
+    assert rows.index("IPv4 tcp/1") < rows.index("answers a DHT query") < rows.index("IPv6 tcp/1") < rows.index("unreachable")
     last = told(client, "/api/v1/models")["last_crawl"]
+    assert [item["endpoint"] for item in last["bootstrap_addresses"]] == ["tcp/1", "tcp/1"]
     assert last["overran"] is True and last["split"] == split
     assert [item["step"] for item in last["bootstrap_addresses"]] == ["ok", "tcp"]
     metrics = page(client, "/metrics")

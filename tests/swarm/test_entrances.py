@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 
 import pytest
 from hivemind.utils.multiaddr import Multiaddr
@@ -12,6 +13,7 @@ from swarm.dht import entrances
 from swarm.dht.canary import sings
 from swarm.dht.node import NodeConfig, start_node
 from swarm.dht.routes import kind_of, printable, quoted_addresses, routes
+from swarm.snapshot import AddressState
 from tests.loopback import nodes, reader_of
 from tests.swarms import peer_id
 
@@ -38,6 +40,83 @@ async def test_each_address_says_how_far_a_query_through_it_came() -> None:
         ]
         assert entrances.peers_up(states) == {boot.peer_id: True, peer_id("named"): False, peer_id("stranger"): False}
         assert split == "" and states[1].detail and "does not resolve" in states[3].detail
+
+
+async def test_an_address_at_which_another_peer_listens_is_no_entrance_though_its_peer_answers_elsewhere() -> None:
+    """Only a query over just that address shows it: the common connection to the peer is fine."""
+    async with nodes(2) as (boot, other):
+        good = (await boot.addresses())[0]
+        wrong = (await other.addresses())[0].replace(other.peer_id, boot.peer_id)
+        reader = await start_node(NodeConfig(initial_peers=(good, wrong), client_mode=True))
+        try:
+            states, _ = await entrances.look(reader)
+        finally:
+            await reader.stop()
+        assert [(state.step, state.detail) for state in states] == [("ok", ""), ("dht", "another peer answers there")]
+
+
+async def test_ipv4_and_ipv6_of_one_peer_are_asked_apart() -> None:
+    """On a machine without IPv6 the second address is one at which nothing can be reached, and says so."""
+    listen = ("/ip4/127.0.0.1/tcp/0", *(("/ip6/::1/tcp/0",) if _has_ipv6() else ()))
+    boot = await start_node(NodeConfig(listen=listen))
+    reader = None
+    try:
+        addresses = await boot.addresses()
+        six = next((a for a in addresses if a.startswith("/ip6/")), f"/ip6/::1/tcp/9/p2p/{boot.peer_id}")
+        four = next(a for a in addresses if a.startswith("/ip4/"))
+        reader = await start_node(NodeConfig(initial_peers=(four, six), client_mode=True))
+        states, _ = await entrances.look(reader)
+        assert [(s.family, s.step) for s in states] == [("IPv4", "ok"), ("IPv6", "ok" if _has_ipv6() else "tcp")]
+    finally:
+        if reader is not None:
+            await reader.stop()
+        await boot.stop()
+
+
+def _has_ipv6() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+async def test_a_query_over_one_address_stands_for_a_while_unless_the_peer_falls_silent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+    found = entrances.Found(True)
+
+    async def ask(address: str, relay: bool) -> entrances.Found:
+        asked.append(address)
+        return found
+
+    monkeypatch.setattr(entrances, "ask_through", ask)
+    scouts, now = entrances.Scouts(), [0.0]
+
+    async def look(answers: bool) -> bool | None:
+        return (await scouts.ask("a", answers, False, lambda: now[0])).ok
+
+    assert [await look(True), await look(True), len(asked)] == [True, True, 1]
+    assert await look(False) and len(asked) == 2, "the peer is silent: look again at once"
+    now[0], found = entrances.SCOUT_EVERY_S, entrances.Found(False, "no answer")
+    assert [await look(True), await look(True), len(asked)] == [False, False, 3]
+    now[0], found = now[0] + entrances.SCOUT_AGAIN_S, entrances.Found(None)
+    assert [await look(True), await look(False), len(asked)] == [True, False, 5], "our own fault says nothing of the peer"
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("/ip4/203.0.113.5/tcp/31337/p2p/Qm", "tcp/31337"),
+        ("/ip6/2001:db8::5/udp/4001/quic-v1/p2p/Qm", "udp/4001/quic-v1"),
+        ("/dns4/boot.example/tcp/1", "tcp/1"),
+        ("/ip4/203.0.113.5/tcp/9/p2p/QmR/p2p-circuit/p2p/Qm", "tcp/9 through a relay"),
+    ],
+)
+def test_an_address_is_shown_without_its_host(address: str, shown: str) -> None:
+    assert AddressState(address, "Qm", "IPv4", "ok").endpoint == shown
 
 
 @pytest.mark.slow
