@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blockserver.commands import config, machine, serve, use
+from blockserver.commands import canary, config, machine, serve, use
 from blockserver.commands.options import checked
 from blockserver.commands.words import Command, Group
 from blockserver.places import settings_file
@@ -77,6 +77,10 @@ COMMANDS = (
     (
         machine.doctor,
         "Check this machine, its network and the swarm's address, and say the next command. Exit code 3 on errors.",
+    ),
+    (
+        canary.canary,
+        "Generate a few tokens through the swarm now and then, compare them with a trusted answer, and tell the site.",
     ),
     (machine.bench, "Measure how fast this machine computes a model's blocks."),
 )

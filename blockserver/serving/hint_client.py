@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from swarm.errors import RemoteError
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseDocument, LeaseReply, LeaseStep, NonceDocument, SpanDocument
 from swarm.wire.identity import API, NONCE_HEADER, Signer, is_nonce, signed_base
+from swarm.wire.reports import ReportReply, ReportRequest
 from swarm.wire.spans import Span
 
 TIMEOUT_S = 5.0
@@ -58,6 +59,10 @@ class HintClient:
         """`reason` is a `DeclineReason` or a few words."""
         step = LeaseStep(peer=peer_id, reason=reason, not_again_s=not_again_s)
         return await self._post(f"/lease/{lease.id}/decline", step, LeaseReply)
+
+    async def report(self, report: ReportRequest) -> ReportReply:
+        """What a client saw of the servers that it used."""
+        return await self._post("/report", report, ReportReply)
 
     async def _post(self, path: str, body: BaseModel, reply: type[Reply]) -> Reply:
         content = body.model_dump_json().encode()

@@ -136,7 +136,7 @@ def test_bootstrap_addresses_that_fail_a_split_and_a_slow_crawl_are_told(client:
     assert f"The swarm is split: {split}. We show what we reach." in html
     assert "The last check took 45 s, longer than the 30 s between two checks." in html
     rows = page(client, "/")
-    rows = rows[rows.index("id=\"entrances\"") :]
+    rows = rows[rows.index('id="entrances"') :]
     assert "Bootstrap peers, by address (2)" in rows and rows.count("tcp/1") == 2
     assert rows.index("IPv4 tcp/1") < rows.index("answers a DHT query") < rows.index("IPv6 tcp/1") < rows.index("unreachable")
     last = told(client, "/api/v1/models")["last_crawl"]
