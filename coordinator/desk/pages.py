@@ -99,6 +99,4 @@ def replay(request: HttpRequest, crawl_id: int, prefix: str = "") -> HttpRespons
 
 def _page(request: HttpRequest, name: str, title: str, page: dict[str, Any]) -> HttpResponse:
     context = {**admin.site.each_context(request), "title": title, "page": page}
-    response = TemplateResponse(request, f"coordinator/desk/{name}.html", context)
-    response["Cache-Control"] = "private, no-store"
-    return response
+    return TemplateResponse(request, f"coordinator/desk/{name}.html", context)
