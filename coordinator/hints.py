@@ -6,7 +6,7 @@ answered for a model (an advisory lock in Postgres), so that each answer counts 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from coordinator import explain, followers, leases, plans
 from coordinator.known import circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
-from monitor.queries import latest_snapshot
+from monitor.queries import watch
 from swarm.placement import Advice, Circumstances, Promise, advise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
@@ -24,6 +24,8 @@ from swarm.wire.spans import Span
 
 RETRY_AFTER_S = 30.0
 RETRY_SOON_S = 5.0
+RETRY_BARRED_S = 300.0
+"""A quarantine lasts for hours; asking twice a minute helps nobody."""
 
 OPEN_LEASES_OF_AN_ADDRESS = 32
 """A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
@@ -38,14 +40,20 @@ class Seen:
     at: datetime
     now: datetime
     known: Circumstances
+    quarantined: Mapping[str, str]
 
     def promises(self, but: str) -> tuple[Promise, ...]:
-        """Open leases, and claims newer than the snapshot; without those of the asking peer itself."""
+        """Open leases, and claims newer than the snapshot; without those of the asking peer itself, and of peers in quarantine,
+        whose word counts for nothing."""
         promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
         shown = {server.peer_id: server.span for server in self.model.servers}
         for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
             promised.setdefault(claim.peer_id, claim)
-        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id != but)
+        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in (but, *self.quarantined))
+
+    def barred(self, peer_id: str) -> str:
+        why = self.quarantined.get(peer_id)
+        return f"this server is in quarantine here, and gets no hints: {why}" if why else ""
 
 
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
@@ -59,7 +67,10 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         follower = followers.note_heartbeat(swarm, request, now)
         leases.settle(swarm, seen.model, seen.at, now)
         held = Lease.objects.of_model(swarm, request.model).open().filter(peer_id=request.peer).first()
-        given = _standing(held, request, now) if held else _fresh(seen, request, follower, asked_from)
+        if barred := seen.barred(request.peer):
+            given = _stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
+        else:
+            given = _standing(held, request, now) if held else _fresh(seen, request, follower, asked_from)
         if given.lease is None:
             tally(swarm, request.model, f"{STAY}-{given.reason_code}", now)
         return given
@@ -70,6 +81,8 @@ def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> 
     seen = _look(swarm, request.model, now)
     if isinstance(seen, HintAnswer):
         return seen.model_copy(update={"no_lease_because": why_no_lease})
+    if barred := seen.barred(request.peer):
+        return _stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
     advice = _advise(seen, request, seen.promises(but=request.peer))
     if advice.placement is None:
         return _stay(advice.reason_code, advice.reason).model_copy(update={"no_lease_because": why_no_lease})
@@ -87,6 +100,8 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         lease.refresh_from_db()
         if lease.closed_at is not None:
             return LeaseReply(outcome="stale", reason=f"the lease is closed: {lease.close_reason}")
+        if barred := seen.barred(lease.peer_id):
+            return _stale(lease, barred, now)
         if step.plan_version is not None and step.plan_version != lease.plan_version:
             return LeaseReply(outcome="stale", reason="this accept belongs to an older offer; ask again")
         if step.current is not None and lease.origin is not None and step.current.to_span() != lease.origin:
@@ -107,7 +122,8 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
 
 def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     """What the monitor sees, or why nothing can be advised."""
-    published = latest_snapshot(swarm)
+    watched = watch(swarm)
+    published = watched.published
     if published is None:
         return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
     if published.stale:
@@ -116,7 +132,7 @@ def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     if model is None:
         return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    return Seen(swarm, model, at, now, circumstances(swarm, model, published, now))
+    return Seen(swarm, model, at, now, circumstances(swarm, model, published, now), watched.rulings.quarantined)
 
 
 def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
@@ -150,7 +166,7 @@ def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Ad
         request.num_blocks_max if serving is None else request.num_blocks,
         serving=serving,
         promises=promises,
-        movable=followers.movable(seen.swarm, request.model, seen.now),
+        movable=followers.movable(seen.swarm, request.model, seen.now) - set(seen.quarantined),
         known=seen.known,
     )
 

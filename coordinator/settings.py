@@ -6,6 +6,7 @@ import secrets
 from pathlib import Path
 
 from coordinator import env, swarms
+from coordinator.desk import look
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -43,8 +44,12 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
 INSTALLED_APPS = [
     "daphne",
+    "unfold.apps.BasicAppConfig",
+    "coordinator.desk.apps.DeskAdminConfig",
     "django.contrib.contenttypes",
     "django.contrib.auth",
+    "django.contrib.sessions",
+    "django.contrib.messages",
     "django.contrib.postgres",
     "django.contrib.staticfiles",
     "channels",
@@ -52,6 +57,7 @@ INSTALLED_APPS = [
     "csp",
     "monitor",
     "coordinator",
+    "coordinator.desk",
 ]
 
 MIDDLEWARE = [
@@ -61,7 +67,13 @@ MIDDLEWARE = [
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "csp.middleware.CSPMiddleware",
+    "coordinator.desk.policy.looser_under_admin",
     "django.middleware.common.CommonMiddleware",
+    # These four are the admin's. Public pages touch no session, so that nobody else is sent a cookie.
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
 ]
 
@@ -74,9 +86,29 @@ TEMPLATES = [
         "BACKEND": "django.template.backends.django.DjangoTemplates",
         "DIRS": [BASE_DIR / "templates"],
         "APP_DIRS": True,
-        "OPTIONS": {"context_processors": ["django.template.context_processors.request"]},
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "coordinator.desk.banners.banners",
+            ]
+        },
     }
 ]
+
+UNFOLD = look.UNFOLD
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+# The staff's cookies are sent to the admin and nowhere else, over TLS wherever the site has it, and end with the day.
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = "/admin/"
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SEPAL_URL.startswith("https://")
+SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Strict"
+SESSION_COOKIE_AGE = 12 * 3_600
+SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 
 DATABASES = {"default": env.database()}
 

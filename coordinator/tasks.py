@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from coordinator import followers, leases
+from coordinator.desk import housekeeping
 from monitor import live, swarms
 from monitor.queries import latest_snapshot
 
@@ -29,3 +30,4 @@ def forget_old() -> None:
     """Leases stay for as long as their pages are worth a look; what they came to stays in the tallies."""
     followers.forget(datetime.now(UTC))
     leases.forget(datetime.now(UTC))
+    housekeeping.tidy(datetime.now(UTC))

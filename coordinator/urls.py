@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from django.contrib import admin
 from django.urls import include, path
 
 from coordinator import views
 from coordinator.api import api
 
 urlpatterns = [
+    path("admin/", admin.site.urls),
     path("api/v1/", api.urls),
     path("connect", views.connect, name="connect"),
     path("what-if", views.what_if, name="what-if"),

@@ -8,6 +8,7 @@ from typing import Any
 from monitor.extensions import registered
 from monitor.published import Published, Standing, Watch, beliefs, rfc3339, standing, standings
 from monitor.rates.documents import canary_document, rate_fields
+from monitor.rulings import listed
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
 from swarm.wire.spans import Span
@@ -59,8 +60,8 @@ def one_model_document(seen: Watch, prefix: str) -> dict[str, Any] | None:
 def model_document(published: Published, item: Standing) -> dict[str, Any]:
     model, covered = item.model, item.coverage
     slowest = covered.bottleneck
-    servers = [*model.servers, *published.absent.get(model.prefix, ())]
     believed = beliefs(published, model)
+    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
     return {
         "swarm": published.snapshot.swarm,
         "prefix": model.prefix,
@@ -105,6 +106,7 @@ def _server_document(published: Published, prefix: str, server: Server) -> dict[
         "version": version_of(server),
         "using_relay": server.record.using_relay,
         "conflict": server.conflict or None,
+        "quarantined": server.quarantined or None,
         "clock_skew_s": server.skew_s,
         "reachability": _reachability(server),
     }

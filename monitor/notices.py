@@ -23,7 +23,7 @@ def notices(seen: Watch) -> tuple[Notice, ...]:
     published, last = seen.published, seen.last_crawl
     if last is None:
         return (Notice("note", "First check running. The page fills by itself."),)
-    said: list[Notice] = []
+    said: list[Notice] = [Notice("note", window.sentence) for window in seen.rulings.maintenance]
     if last.held and published is None:
         said.append(Notice("warning", _held(last.held, None)))
     if last.failure and not seen.sees:

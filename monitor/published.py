@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from monitor.rates.facts import CanaryFacts, Told
+from monitor.rulings import NO_RULINGS, Rulings
 from monitor.serving import ClientRoute, client_route
 from swarm.coverage import Coverage, Verdict, coverage
 from swarm.snapshot import AddressState, Model, Server, Snapshot
@@ -100,6 +101,7 @@ class Watch:
     published: Published | None
     last_crawl: CrawlFacts | None
     failing_since: float | None = None
+    rulings: Rulings = NO_RULINGS
 
     @property
     def sees(self) -> bool:

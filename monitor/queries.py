@@ -15,6 +15,8 @@ from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
+from monitor.rulings import NO_RULINGS, Rulings, staff
+from swarm.coverage import Verdict, coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span
@@ -25,11 +27,13 @@ def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
     return watch(swarm, now).published
 
 
-def watch(swarm: str, now: float | None = None) -> Watch:
-    """Everything that is shown of a swarm, as of one instant of the database."""
+def watch(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:
+    """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled (`obey`, where
+    something else is to be obeyed)."""
     read_at = time.time() if now is None else now
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
+        rulings = staff().rulings(swarm, read_at) if obey is None else obey
         crawls = Crawl.objects.of(swarm)
         last, success = crawls.newest(), crawls.newest_success()
         held, failing_since = "", None
@@ -40,7 +44,7 @@ def watch(swarm: str, now: float | None = None) -> Watch:
             doubted = last if last.outcome == CrawlOutcome.HELD else vain.filter(outcome=CrawlOutcome.HELD).newest()
             held = doubted.reason if doubted else ""
         failure = last.reason if last and last.outcome == CrawlOutcome.FAILED else ""
-        published = _published(success, read_at, interval_s, failure, held) if success else None
+        published = _published(success, read_at, interval_s, failure, held, rulings) if success else None
     return Watch(
         swarm=swarm,
         read_at=read_at,
@@ -48,6 +52,7 @@ def watch(swarm: str, now: float | None = None) -> Watch:
         published=published,
         last_crawl=_facts(last) if last else None,
         failing_since=failing_since,
+        rulings=rulings,
     )
 
 
@@ -59,7 +64,8 @@ def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:
 
 def remembered(swarm: str, now: float) -> Snapshot | None:
     """The last snapshot, with those servers that have vanished from it lately without a word: they may still answer."""
-    published = latest_snapshot(swarm, now)
+    # As it is: a crawl needs no rulings, and must not forget what they hide.
+    published = watch(swarm, now, NO_RULINGS).published
     if published is None:
         return None
     models = tuple(
@@ -94,7 +100,9 @@ def last_success_at(swarm: str) -> float | None:
     return crawl.observed_at.timestamp() if crawl is not None and crawl.observed_at is not None else None
 
 
-def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str) -> Published:
+def _published(
+    crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str, rulings: Rulings = NO_RULINGS
+) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
     models = sorted(WatchedModel.objects.observed_in(crawl), key=lambda row: row.prefix)
@@ -105,7 +113,7 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
     prefixes = {model.pk: model.prefix for model in models}
     rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
-        (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(_server(row))
+        (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
             row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
         )
@@ -123,12 +131,18 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
         crawl_failure=failure,
         absent={row.prefix: tuple(absent[row.pk]) for row in models},
         sightings=sightings,
-        verdict_since={row.prefix: row.verdict_since.timestamp() for row in models},
+        verdict_since={row.prefix: row.verdict_since.timestamp() for row in models if row.verdict == _verdict(snapshot, row)},
         held=held,
         evidence=rates.evidence,
         told=rates.told,
         canaries=rates.canaries,
     )
+
+
+def _verdict(snapshot: Snapshot, row: WatchedModel) -> Verdict | None:
+    """Another one than the crawl's where a ruling came or ended since: then nobody knows yet since when it holds."""
+    model = snapshot.model(row.prefix)
+    return coverage(model).verdict if model is not None else None
 
 
 def _facts(crawl: Crawl) -> CrawlFacts:

@@ -30,7 +30,13 @@ def is_full(server: Server) -> bool:
     return server.state is PeerState.ONLINE and cache is not None and cache < 2 * len(server.span)
 
 
+QUARANTINED = "quarantined"
+"""The word for a server that the site's staff has set aside: it is not counted, whatever it says."""
+
+
 def shown_state(server: Server) -> str:
+    if server.quarantined and server.state is not PeerState.GONE:
+        return QUARANTINED
     return FULL if is_full(server) else server.state.value
 
 

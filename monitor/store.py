@@ -17,6 +17,7 @@ from monitor.history.record import record
 from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import without_addresses
 from monitor.rows import record_to_json
+from monitor.rulings import staff
 from swarm.coverage import coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, Model, PeerState, Server, Snapshot
 from swarm.wire.spans import Span
@@ -34,13 +35,15 @@ _MODEL_COLUMNS = [f.name for f in WatchedModel._meta.concrete_fields if f.name n
 
 
 def store(report: CrawlReport) -> Crawl:
+    ruled = None
     with transaction.atomic():
         _one_writer(report.swarm)
         crawl = _store_crawl(report)
         if report.snapshot is not None and not report.held:
-            _store_snapshot(report.snapshot, report.indexed)
+            ruled = staff().rulings(report.swarm, report.snapshot.at).applied(report.snapshot)
+            _store_snapshot(report.snapshot, ruled, report.indexed)
         _forget_old(report.swarm, _moment(report.finished_at))
-        record(crawl, None if report.held else report.snapshot)
+        record(crawl, ruled)
     return crawl
 
 
@@ -73,11 +76,12 @@ def _store_crawl(report: CrawlReport) -> Crawl:
     )
 
 
-def _store_snapshot(snapshot: Snapshot, indexed: frozenset[str]) -> None:
+def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]) -> None:
+    """Servers as they are; verdicts as the site's staff has ruled: rulings end, and what was seen stays."""
     at = _moment(snapshot.at)
     stored = {row.prefix: row for row in WatchedModel.objects.of(snapshot.swarm)}
     WatchedModel.objects.bulk_create(
-        [_model_row(snapshot.swarm, model, stored.get(model.prefix), indexed, at) for model in snapshot.models],
+        [_model_row(snapshot.swarm, model, stored.get(model.prefix), indexed, at) for model in ruled.models],
         update_conflicts=True,
         unique_fields=["swarm", "prefix"],
         update_fields=_MODEL_COLUMNS,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
 from monitor.rates.words import of_clients, of_rate
+from monitor.rulings import listed
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
@@ -149,7 +150,7 @@ def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:
 
 def server_lines(published: Published, model: Model) -> tuple[tuple[ServerLine, ...], int]:
     """Rows in order of span, those that left last; and how many are not shown."""
-    servers = [*model.servers, *published.absent.get(model.prefix, ())]
+    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
     shown = servers[:SERVERS_SHOWN]
     believed = beliefs(published, model)
     return tuple(_server_line(published, model, server, believed) for server in shown), len(servers) - len(shown)
@@ -174,7 +175,7 @@ def _prefix_of(key: str) -> str:
 
 def _gap_row(published: Published, item: Standing, level: str, symbol: str, online: str, span: Span) -> GapRow:
     prefix = item.model.prefix
-    everyone = [*item.model.servers, *published.absent.get(prefix, ())]
+    everyone = listed([*item.model.servers, *published.absent.get(prefix, ())])
     lost = [
         (sighting.state_since, server, sighting)
         for server in everyone
@@ -230,16 +231,18 @@ def _server_line(published: Published, model: Model, server: Server, believed: M
 
 def _why(server: Server, sighting: Sighting | None, now: float) -> str:
     """What its state rests on, where that is not plain."""
-    said = [_why_state(server, sighting, now)]
+    said = [why_state(server, sighting, now)]
     if server.skew_s:
         way = "ahead of" if server.skew_s > 0 else "behind"
         said.append(f"its clock seems to be {ago(abs(server.skew_s))} {way} ours")
     return "; ".join(words for words in said if words)
 
 
-def _why_state(server: Server, sighting: Sighting | None, now: float) -> str:
+def why_state(server: Server, sighting: Sighting | None, now: float) -> str:
     if server.state is PeerState.GONE:
         return _leaving_words(server)
+    if server.quarantined:
+        return f"set aside by this site's staff: {server.quarantined}"
     if server.state is PeerState.NOT_CHECKED:
         return "its record could not be read, or there was no time to ask it"
     if server.state is PeerState.LEAVING:

@@ -36,6 +36,7 @@ class How(StrEnum):
     SILENT = "stopped answering"
     VANISHED = "its announcement ran out"
     JOINING = "is loading again"
+    QUARANTINED = "was set aside by the site's staff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,8 @@ def _departures(fresh: frozenset[int], seen: Seen) -> tuple[Departure, ...]:
 def _how(before: Server, now: Server | None) -> How:
     if now is None:
         return How.VANISHED
+    if now.quarantined:
+        return How.QUARANTINED
     if now.state is PeerState.LEAVING:
         return How.NORMALLY
     if now.state in (PeerState.ONLINE, PeerState.JOINING):

@@ -13,6 +13,7 @@ from monitor.history.calendar import calendar
 from monitor.history.incidents import confirmed, overlapping
 from monitor.history.uptime import DAYS, swarm_watched
 from monitor.history.words import story
+from monitor.rulings import staff
 from monitor.swarms import named
 
 A_PAGE = 50
@@ -22,12 +23,14 @@ A_PAGE = 50
 def incidents(request: HttpRequest) -> HttpResponse:
     now, swarm = time.time(), _swarm(request)
     page = Paginator(confirmed(swarm).filter(ended_before__isnull=False), A_PAGE).get_page(request.GET.get("page"))
-    still_open = [story(row, now) for row in confirmed(swarm).filter(ended_before__isnull=True)]
+    opened, closed = list(confirmed(swarm).filter(ended_before__isnull=True)), list(page)
+    oldest = min((row.started_after or row.started_before for row in (*opened, *closed)), default=None)
+    windows = staff().maintenance(swarm, oldest.timestamp(), now) if oldest else ()
     watched, possible = swarm_watched(swarm, now)
     context = {
         "swarm": swarm,
-        "open": still_open,
-        "past": [story(row, now) for row in page],
+        "open": [story(row, now, windows) for row in opened],
+        "past": [story(row, now, windows) for row in closed],
         "page": page,
         "calendar": calendar(overlapping(swarm, now - DAYS * 86_400), now, DAYS),
         "days": DAYS,
@@ -43,7 +46,10 @@ def incident(request: HttpRequest, incident_id: int) -> HttpResponse:
     row = confirmed(swarm).filter(pk=incident_id).first() if incident_id < 2**63 else None
     if row is None:
         raise Http404(f"There is no incident {incident_id}.")
-    return _fresh(render(request, "monitor/incident.html", {"swarm": swarm, "story": story(row, time.time())}))
+    now = time.time()
+    windows = staff().maintenance(swarm, (row.started_after or row.started_before).timestamp(), now)
+    page = {"swarm": swarm, "story": story(row, now, windows), "notes": staff().notes(row.pk)}
+    return _fresh(render(request, "monitor/incident.html", page))
 
 
 def _swarm(request: HttpRequest) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from monitor.history.models import Incident
 from monitor.history.rules import How, Kind
 from monitor.published import ago
+from monitor.rulings import Maintenance, announced
 from swarm.wire.spans import in_words, runs
 
 SYMBOLS = {Kind.HOLE: "✕", Kind.THIN: "!", Kind.BLIND: "?"}
@@ -38,9 +40,11 @@ class Story:
     left: tuple[tuple[str, str, str, bool], ...]
     restored: tuple[tuple[str, str], ...]
     timeline: tuple[tuple[str, str, str], ...]
+    maintenance: str = ""
 
 
-def story(row: Incident, now: float) -> Story:
+def story(row: Incident, now: float, windows: Iterable[Maintenance] = ()) -> Story:
+    """`windows`: announced maintenance, in which an outage is no surprise."""
     kind = Kind(row.kind)
     return Story(
         id=row.pk,
@@ -59,7 +63,15 @@ def story(row: Incident, now: float) -> Story:
         left=tuple((e["peer_id"], e["how"], e["blocks"], e["how"] == How.NORMALLY.value) for e in row.left),
         restored=tuple((entry["peer_id"], entry["blocks"]) for entry in row.restored),
         timeline=_timeline(row),
+        maintenance=maintenance(row, now, windows),
     )
+
+
+def maintenance(row: Incident, now: float, windows: Iterable[Maintenance]) -> str:
+    since = (row.started_after or row.started_before).timestamp()
+    until = row.ended_before.timestamp() if row.ended_before else now
+    window = announced(windows, row.model.prefix if row.model else "", since, until)
+    return window.sentence.replace(" until ", ", announced until ", 1) if window else ""
 
 
 def title(row: Incident) -> str:

@@ -55,6 +55,7 @@ class ReasonCode(StrEnum):
     BALANCE = "balance"
     SCARCE = "scarce"
     TOO_SOON = "too-soon"
+    QUARANTINED = "quarantined"
 
 
 class Urgency(StrEnum):

@@ -178,6 +178,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "version": "2.3.0",
         "using_relay": None,
         "conflict": None,
+        "quarantined": None,
         "clock_skew_s": None,
         "reachability": {
             "outcome": "answered",
