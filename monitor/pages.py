@@ -59,6 +59,7 @@ class OverviewPage:
     dropped: DroppedNote | None
     bootstraps: tuple[BootstrapLine, ...]
     crawl: str
+    servers: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ def overview_page(seen: Watch) -> OverviewPage:
         dropped=dropped_note(published, None) if published else None,
         bootstraps=_bootstraps(seen),
         crawl=_crawl_words(seen),
+        servers=len(_online(published)) if published else 0,
     )
 
 
@@ -174,6 +176,12 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         conflict=model.conflict,
         route=_route(item),
     )
+
+
+def _online(published: Published) -> set[str]:
+    """Peers, each once however many models it serves."""
+    models = published.snapshot.models
+    return {server.peer_id for model in models for server in model.servers if server.state is PeerState.ONLINE}
 
 
 def _route(item: Standing) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from django.template.loader import render_to_string
@@ -18,13 +18,14 @@ from monitor import pages, peer_page, queries
 from monitor.extensions import panels, registered
 from monitor.history.heat import SLOT_S, day_of_blocks
 from monitor.history.incidents import confirmed
+from monitor.history.minutes import moment
+from monitor.history.people import Carrier, carriers
 from monitor.history.peers import peer_history
 from monitor.history.words import Story, story
 from monitor.kept import kept
 from monitor.listing import view_of
 from monitor.published import Watch
 from monitor.swarms import named
-from monitor.times import Moment
 
 _RELATIVE = re.compile(r"(?<=>)[^<]*(?=</time>)")
 """What a clock has written: it goes on by itself in the page and is no change."""
@@ -55,6 +56,8 @@ class Rendered:
     parts: tuple[Part, ...]
     json: str = ""
     found: bool = True
+    plots: bool = False
+    """Whether there are series that a script may draw."""
 
     @property
     def digests(self) -> dict[str, str]:
@@ -85,6 +88,7 @@ def overview(seen: Watch) -> Rendered:
         for panel in panels()
     ]
     parts.append(render_part("incidents", "overview/incidents", {**context, "stories": incidents}))
+    parts.append(render_part("people", "overview/people", {**context, "people": _people(seen)}))
     parts.append(render_part("watch", "overview/watch", context))
     parts.append(render_part("dropped", "overview/dropped", context))
     return Rendered(shown.title, tuple(parts), f"/api/v1/models{context['query']}")
@@ -113,7 +117,7 @@ def peer(seen: Watch, peer_id: str) -> Rendered:
     parts = [render_part("top", "peer/top", context)]
     parts += [render_part(f"m-{item.prefix}", "peer/serving", {**context, "item": item}) for item in shown.servings]
     json = f"/api/v1/peers/{peer_id}/uptime{context['query']}" if shown.seen else f"/api/v1/is_reachable/{peer_id}"
-    return Rendered(shown.title, tuple(parts), json, found=shown.seen)
+    return Rendered(shown.title, tuple(parts), json, found=shown.seen, plots=any(item.mean for item in shown.servings))
 
 
 def addresses(seen: Watch) -> dict[str, Any]:
@@ -155,13 +159,21 @@ def _open_incidents(seen: Watch, prefix: str | None) -> list[Story]:
     return [story(row, seen.read_at) for row in (rows if prefix is None else rows.filter(model__prefix=prefix))[:20]]
 
 
+def _people(seen: Watch) -> list[Carrier]:
+    """With the names that the servers give themselves now."""
+    found = kept(("people", seen.swarm, _moment(seen)), lambda: carriers(seen.swarm, seen.read_at))
+    models = seen.published.snapshot.models if seen.published else ()
+    names = {server.peer_id: server.record.public_name or "" for model in models for server in model.servers}
+    return [replace(carrier, public_name=names.get(carrier.peer_id, "")) for carrier in found]
+
+
 def _heat(seen: Watch, prefix: str) -> dict[str, Any]:
-    """The picture of the last day, with an hour's mark every sixth of it."""
+    """The picture of the last day, with the time (UTC) at every sixth of it."""
     slot = int(seen.read_at // SLOT_S)
     shown, first = kept(
         ("heat", seen.swarm, prefix, _moment(seen), slot), lambda: day_of_blocks(seen.swarm, prefix, seen.read_at)
     )
-    hours = [Moment(first + part * 4 * 3_600, seen.read_at).clock for part in range(7)] if shown else []
+    hours = [f"{moment(first + part * 4 * 3_600):%H:%M}" for part in range(7)] if shown else []
     return {"heat": shown, "heat_hours": hours}
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from monitor.history.bars import OF_SERVER, History, history
 from monitor.history.peers import Hour, PeerHistory
 from monitor.history.timeline import Timeline, timeline
+from monitor.history.uptime import DayTally
 from monitor.notices import Notice, notices
 from monitor.published import Published, Sighting, Watch, ago, name_of, rfc3339
 from monitor.serving import is_full, version_of
@@ -61,6 +62,7 @@ class Serving:
     start: int
     length: int
     words: str
+    fresh: str
     why: str
     raw: str
     advice: tuple[str, ...]
@@ -129,6 +131,12 @@ def peer_page(seen: Watch, peer_id: str, subjects: Sequence[Subject]) -> PeerPag
     )
 
 
+def _since_first(days: Sequence[DayTally]) -> Sequence[DayTally]:
+    """Before it was first seen there was nothing to watch."""
+    first = next((index for index, day in enumerate(days) if day.minutes.watched), len(days))
+    return days[first:]
+
+
 def _liveliest(subject: Subject) -> tuple[int, float]:
     order = list(_LEVELS)
     return order.index(subject.server.state), -subject.sighting.last_seen
@@ -151,14 +159,15 @@ def _serving(seen: Watch, subject: Subject, stale: bool) -> Serving:
         start=min(server.span.start, model.num_blocks - 1),
         length=max(1, min(server.span.end, model.num_blocks) - server.span.start),
         words=_words(subject, now),
+        fresh=_fresh(subject, now),
         why=why_of(server, subject.sighting, now),
-        raw=raw_of(server),
+        raw=raw_of(server) if server.visit and not server.visit.answered else "",
         advice=_advice(server),
         facts=_facts(subject, now),
         without="" if stale or present is None else without_words(present, server),
         neighbours=_neighbours(server, published, present),
         timeline=timeline(told.samples, told.watched, now) if told else None,
-        days=history(told.days, OF_SERVER) if told else None,
+        days=history(_since_first(told.days), OF_SERVER) if told else None,
         hours=hours,
         mean=f"Mean of the last week, while online: {sum(known) / len(known):,.0f} tok/s." if known else "",
     )
@@ -180,6 +189,17 @@ def _words(subject: Subject, now: float) -> str:
     if server.state is PeerState.NOT_CHECKED:
         return f"Not checked: last known to serve {blocks} of {name}"
     return f"Gone: last seen {last.clock} ({last.ago} ago), {leaving_words(server)}"
+
+
+def _fresh(subject: Subject, now: float) -> str:
+    """`Last sign of life 14 s ago. Asked 40 s ago, reached directly.`"""
+    server, visit = subject.server, subject.server.visit
+    said = f"Last sign of life {Moment(subject.sighting.last_seen, now).ago} ago."
+    if visit is None or server.state is PeerState.GONE:
+        return said
+    way = {"direct": ", reached directly", "relay": ", reached through a relay"}.get(visit.via, "") if visit.reached else ""
+    told = "" if visit.answered else f": {visit.outcome.value}"
+    return f"{said} Asked {Moment(visit.at, now).ago} ago{way}{told}."
 
 
 def _advice(server: Server) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from monitor.crawl import CrawlReport
 from monitor.history import rollups
 from monitor.history.minutes import Minutes, day_of, moment
-from monitor.history.models import BlockDay, Incident, ModelDay, Peer, PeerDay, SwarmDay
+from monitor.history.models import Incident, ModelDay, Peer, PeerDay, SwarmDay
 from monitor.models import WatchedModel
 from monitor.store import store
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
@@ -176,7 +176,7 @@ def _peer_days(rows: dict[str, WatchedModel], days: list, now: float, chance: ra
             up = Minutes.of(set(range(1_440)) - (set(range(away, away + 90)) if away is not None else set()))
             speed = [round(300 + 60 * chance.random(), 1) for _ in range(24)]
             made_up.append(
-                PeerDay(model=rows[prefix], peer=known[peer_id(name)], day=day, up=up, first_minute=0, throughput=speed)
+                PeerDay(model=rows[prefix], peer=known[peer_id(name)], day=day, up=up, first_minute=0, throughput=speed, block_minutes=[480] * 24)
             )
     PeerDay.objects.bulk_create(made_up, ignore_conflicts=True)
 
@@ -269,4 +269,3 @@ def _incidents(rows: dict[str, WatchedModel], now: float) -> None:
         ended_before=at(39.3 * day - 30),
         reason="no bootstrap peer answered",
     )
-    BlockDay.objects.all().count()

@@ -70,8 +70,8 @@ def spread(values: Sequence[float]) -> Spread | None:
     def x(value: float) -> float:
         return round(1000 * (math.log10(value) - low) / (high - low), 1)
 
-    # Dots side by side where they would lie on each other: the row is one of seven, by rank.
-    dots = "".join(f"M{x(value):g} {8 + 5 * (rank % 7)}h0" for rank, value in enumerate(known))
+    # Dots side by side where they would lie on each other: the row is one of eleven, by rank.
+    dots = "".join(f"M{x(value):g} {5 + 4 * (rank * 37 % 11)}h0" for rank, value in enumerate(known))
     marks = tuple((x(value), name, value) for name, share in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9)) for value in (_at(known, share),))
     return Spread(dots, marks, 10.0**low, 10.0**high, len(known))
 

@@ -67,6 +67,7 @@
     verdict = message.title;
     if (missing.length) ask(missing, SPREAD_S);
     showTimes();
+    document.dispatchEvent(new Event("sepal:swapped"));
   };
 
   // ------- asking for what is missing
