@@ -6,12 +6,18 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordinator.models import Lease, Phase
+from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
+from coordinator.sight import promises_of
 from coordinator.tallies import DecisionCollector
-from monitor.extensions import Extension, register
+from monitor.extensions import Extension, Panel, register, register_panel
+from monitor.published import Watch
+from swarm.coverage import coverage
+from swarm.wire.hints import ReasonCode
 
 SHOWN_FOR = timedelta(minutes=15)
 """How long a closed lease stays on the page: long enough to see how a hole was repaired."""
 SHOWN_AT_MOST = 50
+NEEDED_SHOWN = 3
 
 SYMBOLS = {Phase.OFFERED: "○", Phase.ACCEPTED: "◐", Phase.DONE: "✓"}
 
@@ -20,6 +26,27 @@ def register_leases() -> None:
     register(
         Extension(key="leases", template="coordinator/leases.html", documents=lease_documents, collector=DecisionCollector)
     )
+
+
+def register_needs() -> None:
+    register_panel(Panel(key="needed", template="coordinator/needed.html", items=most_needed))
+
+
+def most_needed(seen: Watch) -> list[dict[str, Any]]:
+    """The first few hints of the models that need them most, for the overview; none where every block has plenty."""
+    if seen.published is None:
+        return []
+    lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
+    promises = {prefix: promises_of(seen.swarm, prefix) for prefix in lowest}
+    found = [item for item in needed(seen.published, None, USUAL_BLOCKS, promises) if (lowest[item.prefix] or 0) < PLENTY]
+    ranked = sorted(
+        ((turn, order, item, card) for order, item in enumerate(found) for turn, card in enumerate(item.cards)),
+        key=lambda entry: (entry[3].reason_code is not ReasonCode.HOLE, entry[0], entry[1]),
+    )
+    return [
+        {"prefix": item.prefix, "blocks": card.blocks, "reason": card.reason, "effect": card.effect}
+        for _, _, item, card in ranked[:NEEDED_SHOWN]
+    ]
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:

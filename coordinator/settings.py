@@ -64,6 +64,8 @@ MIDDLEWARE = [
     # First: the others go by the address that it leaves.
     "coordinator.addresses.SwarmInPath",
     "django.middleware.security.SecurityMiddleware",
+    # Above the files, so that they are compressed too.
+    "monitor.compression.CompressPages",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -92,6 +94,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "coordinator.desk.banners.banners",
+                "monitor.context.frame",
             ]
         },
     }

@@ -36,4 +36,4 @@ class PageConsumer(AsyncWebsocketConsumer):
             await self.channel_layer.group_discard(self.group, self.channel_name)
 
     async def page_changed(self, event: dict[str, Any]) -> None:
-        await self.send(text_data=event["html"])
+        await self.send(text_data=event["text"])

@@ -10,6 +10,8 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
+from monitor.published import Watch
+
 
 @dataclass(frozen=True)
 class Extension:
@@ -22,7 +24,17 @@ class Extension:
     collector: Callable[[str], Collector] | None = None
 
 
+@dataclass(frozen=True)
+class Panel:
+    """A part of the overview: `template` renders `items(seen)`, which is asked for once a snapshot."""
+
+    key: str
+    template: str
+    items: Callable[[Watch], list[Any]]
+
+
 _extensions: dict[str, Extension] = {}
+_panels: dict[str, Panel] = {}
 
 
 def register(extension: Extension) -> None:
@@ -31,3 +43,11 @@ def register(extension: Extension) -> None:
 
 def registered() -> tuple[Extension, ...]:
     return tuple(_extensions[key] for key in sorted(_extensions))
+
+
+def register_panel(panel: Panel) -> None:
+    _panels[panel.key] = panel
+
+
+def panels() -> tuple[Panel, ...]:
+    return tuple(_panels[key] for key in sorted(_panels))

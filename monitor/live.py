@@ -1,4 +1,4 @@
-"""Renders each page's fragment once and sends it to everyone who has that page open. The first load uses the same templates.
+"""Renders each page's parts once and sends those that changed to everyone who has that page open.
 
 Redis carries this. Where it is down nothing is pushed, and pages poll instead: nothing here may fail its caller.
 """
@@ -6,20 +6,21 @@ Redis carries this. Where it is down nothing is pushed, and pages poll instead: 
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
 from asgiref.sync import async_to_sync
 from celery import current_app
 from channels.layers import get_channel_layer
 from django.core.cache import cache
-from django.template.loader import render_to_string
-from django.utils.html import escape
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
-from monitor import pages
-from monitor.extensions import registered
+from monitor import parts
+from monitor.history import pages as history_pages
+from monitor.parts import NO_QUERY, Rendered
 from monitor.published import Watch
 from monitor.queries import watch
 from monitor.swarms import named
@@ -30,6 +31,12 @@ PUSH_GAP_S = 2
 """At most one push in so many seconds: people read slower, and each push is rendered and parsed."""
 PENDING_FOR_S = 30
 """A push that no worker took within this time is asked for anew."""
+MESSAGE_LIMIT = 20_000
+"""Bytes of one message. What does not fit is named only, and every page fetches it at a moment of its own."""
+SENT_KEPT_S = 86_400
+"""What was pushed last is remembered for a day; without it everything counts as changed, once."""
+CHANGES = "changes"
+"""The key of pages that are pushed nothing but the news that there is news: a server's, an incident's, a search."""
 
 
 def request_push(swarm: str) -> None:
@@ -48,8 +55,27 @@ def push(swarm: str) -> None:
     cache.delete(f"push.pending.{swarm}")
     cache.set(f"push.recent.{swarm}", 1, timeout=PUSH_GAP_S)
     seen = watch(swarm)
-    send = async_to_sync(_send_all)
-    send({page_of(swarm, page): render(page, seen).message for page in page_keys(seen)})
+    messages = {}
+    for page in page_keys(seen):
+        key = page_of(swarm, page)
+        rendered = render(page, seen)
+        messages[key] = json.dumps(changes(rendered, cache.get(f"push.sent.{key}") or {}))
+        cache.set(f"push.sent.{key}", rendered.digests, timeout=SENT_KEPT_S)
+    messages[page_of(swarm, CHANGES)] = json.dumps({"changed": True})
+    async_to_sync(_send_all)(messages)
+
+
+def changes(rendered: Rendered, sent: Mapping[str, str], limit: int = MESSAGE_LIMIT) -> dict[str, Any]:
+    """The message about a page: what changed since `sent`, as far as it fits, and what all parts should be now."""
+    message = rendered.document(frozenset({"nothing"}))
+    size = len(json.dumps(message))
+    for part in rendered.parts:
+        if sent.get(part.name) != part.digest:
+            adds = len(json.dumps({part.name: part.html}))
+            if size + adds <= limit:
+                message["parts"][part.name] = part.html
+                size += adds
+    return message
 
 
 def page_keys(seen: Watch) -> list[str]:
@@ -67,55 +93,29 @@ def page_of(swarm: str, page: str) -> str:
     return f"{watched.base}/{page}".lstrip("/") if watched is not None else page
 
 
+def socket_of(page: str) -> str:
+    """The key of the socket that a page listens to."""
+    return page if page == "overview" or page.startswith("m/") else CHANGES
+
+
 def group_of(page: str) -> str:
     """Channels allows 100 characters of few kinds in a group's name; a prefix may have 128."""
     return "page." + hashlib.sha256(page.encode()).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Rendered:
-    """`html` is the inner HTML of the page's live part; `found` is False where there is no such model."""
-
-    title: str
-    html: str
-    found: bool = True
-
-    @property
-    def message(self) -> str:
-        """What a page that is open already is sent: the title travels in front."""
-        return f"<title>{escape(self.title)}</title>\n{self.html}"
+def render(page: str, seen: Watch, query: Mapping[str, str] = NO_QUERY) -> Rendered:
+    kind, _, rest = page.partition("/")
+    if kind == "m":
+        return parts.model(seen, rest, query)
+    if kind == "p":
+        return parts.peer(seen, rest)
+    if kind == "incidents":
+        return history_pages.incident(seen, rest) if rest else history_pages.incidents(seen, query)
+    return parts.overview(seen)
 
 
-def render(page: str, seen: Watch) -> Rendered:
-    if page == "overview":
-        shown = pages.overview_page(seen)
-        return Rendered(shown.title, render_to_string("monitor/_overview.html", {"page": shown, **_addresses(seen.swarm)}))
-    prefix = page.removeprefix("m/")
-    model = pages.model_page(seen, prefix)
-    if model is None:
-        absent = pages.absent_page(seen, prefix)
-        return Rendered(
-            absent.title, render_to_string("monitor/_absent.html", {"page": absent, **_addresses(seen.swarm)}), found=False
-        )
-    context = {"page": model, "extensions": _extensions(seen.swarm, prefix), **_addresses(seen.swarm)}
-    return Rendered(model.title, render_to_string("monitor/_model.html", context))
-
-
-def _addresses(swarm: str) -> dict[str, str]:
-    watched = named(swarm)
-    found = {"base": watched.base, "query": watched.query} if watched is not None else {"base": "", "query": ""}
-    return {"swarm_name": swarm, **found}
-
-
-def _extensions(swarm: str, prefix: str) -> list[str]:
-    return [
-        render_to_string(extension.template, {"items": extension.documents(swarm, prefix), "prefix": prefix})
-        for extension in registered()
-    ]
-
-
-async def _send_all(fragments: dict[str, str]) -> None:
+async def _send_all(messages: Mapping[str, str]) -> None:
     layer = get_channel_layer()
     assert layer is not None  # settings.py sets one
-    for page, html in fragments.items():
-        await layer.group_send(group_of(page), {"type": "page.changed", "html": html})
+    for page, text in messages.items():
+        await layer.group_send(group_of(page), {"type": "page.changed", "text": text})

@@ -1,16 +1,24 @@
-"""What the pages show, ready to print: words, symbols and rows. Pure; the templates only place it.
+"""What the overview and a model's page show, ready to print: words, symbols, rows, paths. Pure; the templates only place it.
 
-A state is always symbol, word and colour. A figure that was not shared says so; it is never 0.
+A figure that was not shared says so; it is never 0.
 """
 
 from __future__ import annotations
 
 import difflib
+import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from monitor.drawing.packed import Packed, packed
+from monitor.drawing.speed import Spread, Steps, spread, steps
+from monitor.drawing.strips import Shape, strip
+from monitor.listing import Listing, View, listing
 from monitor.notices import Notice, notices
 from monitor.published import Published, Standing, Watch, name_of, standing, standings
 from monitor.rates.words import of_canary
+from monitor.rulings import listed
+from monitor.serving import shown_state
 from monitor.tables import (
     NOT_SHARED,
     DroppedNote,
@@ -21,33 +29,15 @@ from monitor.tables import (
     entrance_rows,
     gap_rows,
     server_lines,
+    short,
 )
-from monitor.times import Checked, Moment, checked
-from swarm.coverage import Block, Verdict
-from swarm.snapshot import Model, PeerState
+from monitor.times import Checked, checked
+from monitor.verdicts import Banner, Cell, banner, cells, level_of
+from swarm.coverage import Verdict
+from swarm.snapshot import Model, PeerState, Server
 
-SYMBOLS = {Verdict.COMPLETE: "✓", Verdict.THIN: "!", Verdict.BROKEN: "✕", Verdict.UNKNOWN: "?"}
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """One block: `level` is its class of redundancy (n0, n1, n2, n3, n6, unknown), `text` what stands inside."""
-
-    index: int
-    text: str
-    level: str
-    label: str
-
-
-@dataclass(frozen=True, slots=True)
-class Banner:
-    """The answer to "can I use it now?": `level` names the colour, `symbol` and `words` say the same without it."""
-
-    level: str
-    symbol: str
-    words: str
-    detail: str
-    since: Moment | None
+LABELLED = 40
+"""So many servers get a row each with their name; more are packed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +48,15 @@ class ModelCard:
     name: str
     banner: Banner
     num_blocks: int
-    cells: tuple[Cell, ...]
+    strip: tuple[Shape, ...]
     facts: tuple[str, ...]
     stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BootstrapLine:
+    short_id: str
+    up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +65,34 @@ class OverviewPage:
     symbol: str
     level: str
     heading: str
+    banner: Banner | None
     notices: tuple[Notice, ...]
     checked: Checked | None
     models: tuple[ModelCard, ...]
     dropped: DroppedNote | None
-    entrances: tuple[EntranceRow, ...] = ()
+    entrances: tuple[EntranceRow, ...]
+    bootstraps: tuple[BootstrapLine, ...]
+    crawl: str
+    servers: int
+
+
+@dataclass(frozen=True, slots=True)
+class BarRow:
+    """One server with its name beside its bar."""
+
+    label: str
+    name: str
+    level: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    steps: Steps | None
+    spread: Spread | None
+    words: str
+    spread_words: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +108,11 @@ class ModelPage:
     checked: Checked | None
     cells: tuple[Cell, ...]
     gaps: tuple[GapRow, ...]
+    listing: Listing
     servers: tuple[ServerLine, ...]
-    servers_left_out: int
+    packed: Packed | None
+    rows: tuple[BarRow, ...]
+    speed: Speed
     dropped: DroppedNote | None
     stale: bool
     conflict: str
@@ -125,43 +147,57 @@ def overview_page(seen: Watch) -> OverviewPage:
         symbol=symbol,
         level=level,
         heading=heading,
+        banner=cards[0].banner if len(cards) == 1 else None,
         notices=notices(seen),
         checked=checked(published) if published else None,
         models=cards,
         dropped=dropped_note(published, None) if published else None,
         entrances=entrance_rows(seen.last_crawl),
+        bootstraps=_bootstraps(seen),
+        crawl=_crawl_words(seen),
+        servers=len(_online(published)) if published else 0,
     )
 
 
-def model_page(seen: Watch, prefix: str) -> ModelPage | None:
+def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage | None:
     published = seen.published
     model = published.snapshot.model(prefix) if published else None
     if published is None or model is None:
         return None
     item = standing(published, model)
-    banner = _banner(published, item)
-    lines, left_out = server_lines(published, model)
+    said = banner(published, item)
+    table = listing(listed([*model.servers, *published.absent.get(model.prefix, ())]), view or View())
     web = (model.repository or "").startswith(("https://", "http://"))
+    few = len(model.servers) <= LABELLED
     return ModelPage(
-        title=f"{banner.symbol} {banner.words}",
+        title=f"{said.symbol} {said.words}",
         prefix=prefix,
         name=name_of(model),
         repository=model.repository,
         repository_url=model.repository if web else None,
         num_blocks=model.num_blocks,
-        banner=banner,
+        banner=said,
         notices=notices(seen),
         checked=checked(published),
-        cells=_cells(item),
+        cells=cells(item),
         gaps=gap_rows(published, item),
-        servers=lines,
-        servers_left_out=left_out,
+        listing=table,
+        servers=server_lines(published, model, table.servers),
+        packed=None if few else _packed(item),
+        rows=_bar_rows(model) if few else (),
+        speed=_speed(item),
         dropped=dropped_note(published, prefix),
         stale=item.stale,
         conflict=model.conflict,
         route=_route(item),
         canary=of_canary(published.canaries.get(prefix), published.read_at),
     )
+
+
+def _online(published: Published) -> set[str]:
+    """Peers, each once however many models it serves."""
+    models = published.snapshot.models
+    return {server.peer_id for model in models for server in model.servers if server.state is PeerState.ONLINE}
 
 
 def _route(item: Standing) -> str:
@@ -185,19 +221,16 @@ def _overall(seen: Watch, cards: tuple[ModelCard, ...]) -> tuple[str, str, str]:
     """Symbol, level and sentence of the whole swarm: that of its only model where it has one."""
     if not cards:
         if seen.published is None and seen.last_crawl is None:
-            return "?", "unknown", "First check running"
+            return "?", "unknown", "Unknown: first check running"
         if not seen.sees:
-            return "?", "unknown", "We cannot see the swarm"
+            return "?", "unknown", "Unknown: we cannot see the swarm"
         return "?", "unknown", "No model has been announced in this swarm yet"
     if len(cards) == 1:
         return cards[0].banner.symbol, cards[0].banner.level, cards[0].banner.words
     worst = cards[0].banner
     if worst.level == "unknown":
-        return (
-            worst.symbol,
-            worst.level,
-            f"Unknown: {sum(card.banner.level == 'unknown' for card in cards)} of {len(cards)} models",
-        )
+        unknown = sum(card.banner.level == "unknown" for card in cards)
+        return worst.symbol, worst.level, f"Unknown: {unknown} of {len(cards)} models"
     broken = sum(card.banner.level == "broken" for card in cards)
     if broken:
         return worst.symbol, worst.level, f"{broken} of {len(cards)} models cannot run"
@@ -212,38 +245,73 @@ def _card(published: Published, item: Standing) -> ModelCard:
         facts.append(f"lowest redundancy {covered.min_redundancy}")
     if not item.stale and covered.bottleneck is not None and covered.bottleneck.throughput is not None:
         facts.append(f"slowest block {covered.bottleneck.index}: {covered.bottleneck.throughput:,.0f} tok/s")
-    return ModelCard(
-        model.prefix, name_of(model), _banner(published, item), model.num_blocks, _cells(item), tuple(facts), item.stale
+    levels = [level_of(block.redundancy) for block in covered.blocks]
+    said = banner(published, item)
+    return ModelCard(model.prefix, name_of(model), said, model.num_blocks, strip(levels), tuple(facts), item.stale)
+
+
+def _bootstraps(seen: Watch) -> tuple[BootstrapLine, ...]:
+    last = seen.last_crawl
+    return tuple(BootstrapLine(short(peer), up) for peer, up in sorted(last.bootstraps.items())) if last else ()
+
+
+def _crawl_words(seen: Watch) -> str:
+    last = seen.last_crawl
+    if last is None:
+        return "No check has ended yet."
+    took = f"The last check took {last.duration_s:.1f} s; one is due every {seen.interval_s:g} s."
+    unread = f" {last.keys_unread} keys were not answered for." if last.keys_unread else ""
+    return took + unread
+
+
+def _packed(item: Standing) -> Packed:
+    shown = [(server.span, _bar_level(server)) for server in item.model.servers if server.state in _DRAWN]
+    return packed(item.model.num_blocks, shown, item.coverage.holes)
+
+
+_DRAWN = (PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE, PeerState.LEAVING, PeerState.NOT_CHECKED)
+
+
+def _bar_level(server: Server) -> str:
+    return server.state.value.replace(" ", "-")
+
+
+def _bar_rows(model: Model) -> tuple[BarRow, ...]:
+    shown = [server for server in model.servers if server.state in _DRAWN and server.span.start < model.num_blocks]
+    return tuple(
+        BarRow(
+            short(server.peer_id),
+            server.record.public_name or "",
+            shown_state(server).replace(" ", "-"),
+            server.span.start,
+            min(server.span.end, model.num_blocks) - server.span.start,
+        )
+        for server in shown
     )
 
 
-def _banner(published: Published, item: Standing) -> Banner:
-    name, covered = name_of(item.model), item.coverage
-    words = f"{name} {item.sentence}"
-    if item.verdict is Verdict.UNKNOWN:
-        words = f"{name}: {item.sentence.replace('unknown: ', 'unknown — ', 1)}"
-    served = sum(bool(block.online) for block in covered.blocks)
-    detail = f"{served} of {item.model.num_blocks} blocks are served."
-    if item.stale:
-        detail = f"When last checked, {served} of {item.model.num_blocks} blocks were served."
-    return Banner(
-        level=item.verdict.value,
-        symbol=SYMBOLS[item.verdict],
-        words=words,
-        detail=detail,
-        since=Moment(item.since, published.read_at) if item.since is not None and not item.stale else None,
-    )
+def _speed(item: Standing) -> Speed:
+    values = [block.throughput for block in item.coverage.blocks]
+    own = [s.record.throughput for s in item.model.servers if s.state is PeerState.ONLINE and s.record.throughput is not None]
+    return Speed(steps(values), spread(own), _slowest_words(values), _spread_words(own))
 
 
-def _cells(item: Standing) -> tuple[Cell, ...]:
-    return tuple(_cell(block, item.model) for block in item.coverage.blocks)
+def _slowest_words(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "No server says what it manages."
+    low = min(known)
+    untold = len(values) - len(known)
+    rest = f" Of {untold} {'block' if untold == 1 else 'blocks'} it is not known." if untold else ""
+    middle = statistics.median(known)
+    return f"Slowest: block {values.index(low)}, {low:,.0f} tok/s: what a client gets at best. Middle: {middle:,.0f} tok/s.{rest}"
 
 
-def _cell(block: Block, model: Model) -> Cell:
-    count = block.redundancy
-    if count is None:
-        return Cell(block.index, "?", "unknown", f"? block {block.index} could not be read")
-    if count == 0:
-        return Cell(block.index, "✕", "n0", f"✕ no server online, block {block.index}")
-    level = "n1" if count == 1 else "n2" if count == 2 else "n3" if count <= 5 else "n6"
-    return Cell(block.index, str(count), level, f"{count} {'server' if count == 1 else 'servers'} online, block {block.index}")
+def _spread_words(own: Sequence[float]) -> str:
+    found = spread(own)
+    if found is None:
+        return ""
+    return "By server: " + ", ".join(f"{words} {value:,.0f}" for words, (_, _, value) in zip(_MARKS, found.marks, strict=True)) + " tok/s."
+
+
+_MARKS = ("a tenth below", "half below", "nine tenths below")

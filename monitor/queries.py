@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from django.conf import settings
@@ -20,6 +20,16 @@ from swarm.coverage import Verdict, coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """One server of one model (told without its other servers) as it was last seen, with the model's number."""
+
+    model_id: int
+    model: Model
+    server: Server
+    sighting: Sighting
 
 
 def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
@@ -54,6 +64,20 @@ def watch(swarm: str, now: float | None = None, obey: Rulings | None = None) -> 
         failing_since=failing_since,
         rulings=rulings,
     )
+
+
+def servers_of(swarm: str, peer_id: str) -> list[Known]:
+    """What is known of one peer, for each model that it serves or served within the last week. One query."""
+    rows = ServerRow.objects.filter(model__swarm=swarm, peer_id=peer_id).select_related("model").order_by("model__prefix")
+    return [
+        Known(
+            row.model_id,
+            _model(row.model, []),
+            _server(row),
+            Sighting(row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()),
+        )
+        for row in rows
+    ]
 
 
 def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:

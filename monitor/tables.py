@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
@@ -17,8 +17,8 @@ from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ServerState
 from swarm.wire.spans import Span
 
-SERVERS_SHOWN = 200
-"""Rows of one page; the rest is in the JSON. Paging is for later."""
+GAPS_SHOWN = 24
+"""Runs of blocks in the table; a swarm more torn than that is read from the cells."""
 DROPPED_SHOWN = 20
 NOT_SHARED = "not shared"
 
@@ -71,6 +71,8 @@ class GapRow:
     joining: int
     since: Moment | None
     last: str
+    first: int = 0
+    last_peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,9 @@ class ServerLine:
     via: str
     seen: Moment | None
     since: Moment | None
+    lately: bool
+    """Whether the last look had a sign of it: then its time says no more than the page's own does."""
+    asked: str
 
     @property
     def length(self) -> int:
@@ -128,7 +133,7 @@ def entrance_rows(last: CrawlFacts | None) -> tuple[EntranceRow, ...]:
     """How far a query over each address came in the last check; IPv4 and IPv6 apart."""
     return tuple(
         EntranceRow(
-            _short(state.peer_id),
+            short(state.peer_id),
             f"{state.family} {state.endpoint}",
             "●" if state.up else "✕",
             "answers a DHT query" if state.up else state.detail or _STEPS.get(state.step, state.step),
@@ -143,17 +148,13 @@ def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:
         ("unknown", "?", "not read", item.coverage.unread),
         ("n1", "!", "1", item.coverage.thin),
     )
-    return tuple(
-        _gap_row(published, item, level, symbol, online, span) for level, symbol, online, spans in levels for span in spans
-    )
+    found = [(level, symbol, online, span) for level, symbol, online, spans in levels for span in spans]
+    return tuple(_gap_row(published, item, *gap) for gap in found[:GAPS_SHOWN])
 
 
-def server_lines(published: Published, model: Model) -> tuple[tuple[ServerLine, ...], int]:
-    """Rows in order of span, those that left last; and how many are not shown."""
-    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
-    shown = servers[:SERVERS_SHOWN]
+def server_lines(published: Published, model: Model, servers: Iterable[Server]) -> tuple[ServerLine, ...]:
     believed = beliefs(published, model)
-    return tuple(_server_line(published, model, server, believed) for server in shown), len(servers) - len(shown)
+    return tuple(_server_line(published, model, server, believed) for server in servers)
 
 
 def dropped_note(published: Published, prefix: str | None) -> DroppedNote | None:
@@ -174,6 +175,22 @@ def _prefix_of(key: str) -> str:
 
 
 def _gap_row(published: Published, item: Standing, level: str, symbol: str, online: str, span: Span) -> GapRow:
+    newest = lost_on(published, item, span) if level != "unknown" else None
+    return GapRow(
+        level=level,
+        symbol=symbol,
+        blocks=span.in_words(),
+        first=span.start,
+        online=online,
+        joining=min(len(item.coverage.blocks[block].joining) for block in span),
+        since=Moment(newest[0], published.read_at) if newest else None,
+        last=parting(newest[1], newest[2], published.read_at) if newest else "",
+        last_peer=newest[1].peer_id if newest else "",
+    )
+
+
+def lost_on(published: Published, item: Standing, span: Span) -> tuple[float, Server, Sighting] | None:
+    """The server that was the last to leave one of these blocks, and since when it is in its state."""
     prefix = item.model.prefix
     everyone = listed([*item.model.servers, *published.absent.get(prefix, ())])
     lost = [
@@ -182,54 +199,56 @@ def _gap_row(published: Published, item: Standing, level: str, symbol: str, onli
         if server.span.overlaps(span) and server.state in (PeerState.GONE, PeerState.UNREACHABLE, PeerState.LEAVING)
         if (sighting := published.sightings.get((prefix, server.peer_id))) is not None
     ]
-    newest = max(lost, key=lambda loss: (loss[0], loss[1].peer_id), default=None)
-    return GapRow(
-        level=level,
-        symbol=symbol,
-        blocks=span.in_words(),
-        online=online,
-        joining=min(len(item.coverage.blocks[block].joining) for block in span),
-        since=Moment(newest[0], published.read_at) if newest and level != "unknown" else None,
-        last=_parting(newest[1], newest[2], published.read_at) if newest and level != "unknown" else "",
-    )
+    return max(lost, key=lambda loss: (loss[0], loss[1].peer_id), default=None)
 
 
-def _parting(server: Server, sighting: Sighting, now: float) -> str:
+def parting(server: Server, sighting: Sighting, now: float) -> str:
     seen = Moment(sighting.last_seen, now).clock
     if server.state is PeerState.UNREACHABLE:
-        return f"{_short(server.peer_id)}, does not answer; last seen {seen}"
-    return f"{_short(server.peer_id)}, {_leaving_words(server)}; last seen {seen}"
+        return f"{short(server.peer_id)}, does not answer; last seen {seen}"
+    return f"{short(server.peer_id)}, {leaving_words(server)}; last seen {seen}"
 
 
 def _server_line(published: Published, model: Model, server: Server, believed: Mapping[str, Belief]) -> ServerLine:
     key = (model.prefix, server.peer_id)
     sighting = published.sightings.get((model.prefix, server.peer_id))
     now = published.read_at
-    cache, speed, relay = cache_left_of(server), server.record.throughput, server.record.using_relay
+    relay = server.record.using_relay
     return ServerLine(
         peer_id=server.peer_id,
-        short_id=_short(server.peer_id),
+        short_id=short(server.peer_id),
         conflict=server.conflict,
         public_name=server.record.public_name,
         state=shown_state(server),
         symbol=FULL_SYMBOL if is_full(server) else STATE_SYMBOLS[server.state],
         level=shown_state(server).replace(" ", "-"),
-        why=_why(server, sighting, now),
-        raw=_raw(server),
+        why=why_of(server, sighting, now),
+        raw=raw_of(server),
         start=server.span.start,
         end=min(server.span.end, model.num_blocks),
         blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
-        throughput=NOT_SHARED if speed is None else f"{speed:,.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s",
+        throughput=speed_words(server.record.throughput),
         believed="; ".join(filter(None, (of_rate(believed.get(server.peer_id)), of_clients(published.told.get(key))))),
-        cache=NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens",
+        cache=cache_words(server),
         version=version_of(server) or NOT_SHARED,
         via=(server.visit.via if server.visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct"),
         seen=Moment(sighting.last_seen, now) if sighting else None,
         since=Moment(sighting.state_since, now) if sighting else None,
+        lately=sighting is not None and not published.stale and published.snapshot.at - sighting.last_seen < 2 * published.interval_s,
+        asked=f"{Moment(server.visit.at, now).clock}: {server.visit.outcome.value}" if server.visit else "not asked",
     )
 
 
-def _why(server: Server, sighting: Sighting | None, now: float) -> str:
+def speed_words(speed: float | None) -> str:
+    return NOT_SHARED if speed is None else f"{speed:,.0f} tok/s" if speed >= 10 else f"{speed:.1f} tok/s"
+
+
+def cache_words(server: Server) -> str:
+    cache = cache_left_of(server)
+    return NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens"
+
+
+def why_of(server: Server, sighting: Sighting | None, now: float) -> str:
     """What its state rests on, where that is not plain."""
     said = [why_state(server, sighting, now)]
     if server.skew_s:
@@ -240,7 +259,7 @@ def _why(server: Server, sighting: Sighting | None, now: float) -> str:
 
 def why_state(server: Server, sighting: Sighting | None, now: float) -> str:
     if server.state is PeerState.GONE:
-        return _leaving_words(server)
+        return leaving_words(server)
     if server.quarantined:
         return f"set aside by this site's staff: {server.quarantined}"
     if server.state is PeerState.NOT_CHECKED:
@@ -260,18 +279,18 @@ def _joining_words(for_s: float) -> str:
     return f"it says that it is loading its blocks{since}{stuck}"
 
 
-def _raw(server: Server) -> str:
+def raw_of(server: Server) -> str:
     if server.visit is None:
         return ""
     tried = f" (tried: {', '.join(server.visit.addresses)})" if server.visit.addresses else ""
     return server.visit.detail + tried
 
 
-def _leaving_words(server: Server) -> str:
+def leaving_words(server: Server) -> str:
     if server.record.state is ServerState.OFFLINE:
         return "left normally"
     return "stopped announcing, and its record ran out"
 
 
-def _short(peer_id: str) -> str:
+def short(peer_id: str) -> str:
     return f"…{peer_id[-6:]}"

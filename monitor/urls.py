@@ -5,15 +5,25 @@ from __future__ import annotations
 from django.urls import path, re_path
 
 from monitor import views
-from monitor.history import views as history
+
+SWARM = r"s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/"
+PREFIX = r"(?P<prefix>[A-Za-z0-9_\-]{1,128})"
+PEER = r"(?P<peer_id>[A-Za-z0-9]{1,64})"
+
+_PAGES = [
+    ("", views.overview, "overview"),
+    (f"m/{PREFIX}", views.model, "model"),
+    (f"p/{PEER}", views.peer, "peer"),
+    ("incidents", views.incidents, "incidents"),
+    (r"incidents/(?P<incident_id>[0-9]{1,18})", views.incident, "incident"),
+    ("search", views.search, "search"),
+]
+"""Each also stands under `/s/SWARM/`; addresses that name no swarm mean the first."""
 
 urlpatterns = [
-    path("", views.overview, name="overview"),
-    re_path(r"^m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model, name="model"),
-    re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/$", views.overview),
-    re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model),
-    path("incidents", history.incidents, name="incidents"),
-    path("incidents/<int:incident_id>", history.incident, name="incident"),
+    *(re_path(f"^{address}$", view, name=name) for address, view, name in _PAGES),
+    *(re_path(f"^{SWARM}{address}$", view) for address, view, _ in _PAGES),
+    path("theme", views.theme, name="theme"),
     path("metrics", views.metrics, name="metrics"),
     path("api/prometheus", views.metrics),
     path("livez", views.livez),

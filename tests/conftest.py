@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
+
+import pytest
 
 
 class _WithoutTracebacks(logging.Filter):
@@ -18,3 +21,10 @@ class _WithoutTracebacks(logging.Filter):
 
 
 logging.getLogger("asyncio").addFilter(_WithoutTracebacks())
+
+
+@pytest.fixture(autouse=True)
+def _nothing_kept() -> None:
+    """What the site keeps for half a minute, one test's database would tell the next one."""
+    if (kept := sys.modules.get("monitor.kept")) is not None:
+        kept.forget()

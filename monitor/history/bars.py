@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from monitor.drawing.strips import Shape
 from monitor.history.minutes import IN_A_DAY
 from monitor.history.uptime import DayTally, Tally, total
 
@@ -12,6 +13,21 @@ HEIGHT = 56
 STEP, WIDTH = 8, 6
 LEAST = 4
 """Of 56: a day with one broken minute must show it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What the minutes of a day are called; `thin` is empty where there is no such thing."""
+
+    up: str
+    broken: str
+    unknown: str
+    thin: str
+    whole: str
+
+
+OF_MODEL = Words("of the watched time it could run", "could not run", "unknown", "one server on some block", "complete")
+OF_SERVER = Words("of the watched time it was online", "not online", "not checked", "", "online all the time")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +62,28 @@ class History:
     def width(self) -> int:
         return len(self.bars) * STEP
 
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """One path a level, however many days; `cut` is what did not run, `unwatched` is to be hatched."""
+        paths: dict[str, list[str]] = {}
+        for bar in self.bars:
+            for level, y, height in (
+                ("unwatched", 0, bar.unwatched),
+                ("cut", bar.cut_y, bar.cut),
+                (bar.level, bar.ran_y, bar.ran),
+            ):
+                if height:
+                    paths.setdefault(level, []).append(f"M{bar.x} {y}h{WIDTH}v{height}h-{WIDTH}z")
+        return tuple(Shape(level, "".join(parts)) for level, parts in sorted(paths.items()))
 
-def history(days: Sequence[DayTally]) -> History:
-    bars = tuple(_bar(index, day) for index, day in enumerate(days))
+
+def history(days: Sequence[DayTally], words: Words = OF_MODEL) -> History:
+    bars = tuple(_bar(index, day, words) for index, day in enumerate(days))
     told = tuple(bar for bar in reversed(bars) if bar.level in ("n0", "n1", "unknown"))
-    return History(bars, summary(days), told)
+    return History(bars, summary(days, words), told)
 
 
-def summary(days: Sequence[DayTally]) -> str:
+def summary(days: Sequence[DayTally], words: Words = OF_MODEL) -> str:
     """`98.4 % complete · watched 99.7 % of the time since 2 Sep`."""
     minutes = total(days)
     share = minutes.share_up
@@ -63,7 +93,7 @@ def summary(days: Sequence[DayTally]) -> str:
     possible = sum(day.length for day in days[first:])
     since = f"since {days[first].day:%-d %b}" if first else f"in {len(days)} days"
     watched = f"watched {duration(minutes.watched)} of {duration(possible)} {since}"
-    return f"{percent(share)} of the watched time it could run · {watched}"
+    return f"{percent(share)} {words.up} · {watched}"
 
 
 def percent(share: float) -> str:
@@ -81,7 +111,7 @@ def duration(minutes: int) -> str:
     return f"{hours} h {left} min" if hours else f"{left} min"
 
 
-def _bar(index: int, day: DayTally) -> Bar:
+def _bar(index: int, day: DayTally, words: Words) -> Bar:
     minutes, length = day.minutes, max(day.length, day.minutes.watched, 1)
     missed = length - minutes.watched
     unwatched = _share(missed, length) if minutes.watched else HEIGHT
@@ -95,7 +125,7 @@ def _bar(index: int, day: DayTally) -> Bar:
         ran=max(0, HEIGHT - unwatched - cut) or (LEAST if minutes.up else 0),
         cut=min(cut, HEIGHT - unwatched),
         unwatched=unwatched,
-        label=_label(minutes),
+        label=_label(minutes, words),
     )
 
 
@@ -113,16 +143,12 @@ def _level(minutes: Tally) -> str:
     return "n1" if minutes.thin else "n6"
 
 
-def _label(minutes: Tally) -> str:
+def _label(minutes: Tally, words: Words) -> str:
     if not minutes.watched:
         return "not watched"
     told = [
-        f"{words} {duration(count)}"
-        for words, count in (
-            ("could not run", minutes.broken),
-            ("unknown", minutes.unknown),
-            ("one server on some block", minutes.thin),
-        )
+        f"{what} {duration(count)}"
+        for what, count in ((words.broken, minutes.broken), (words.unknown, minutes.unknown), (words.thin, minutes.thin))
         if count
     ]
-    return f"{', '.join(told) or 'complete'}; watched {duration(minutes.watched)}"
+    return f"{', '.join(told) or words.whole}; watched {duration(minutes.watched)}"

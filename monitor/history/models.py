@@ -22,6 +22,10 @@ class DayQuerySet(models.QuerySet[Any]):
         return self.annotate(**{f"n_{name}": Func(name, function="bit_count", output_field=IntegerField()) for name in fields})
 
 
+def no_blocks() -> list[int]:
+    return [0] * 24
+
+
 class Peer(models.Model):
     """A peer id written out once: the tables of minutes and days hold its number."""
 
@@ -159,6 +163,9 @@ class PeerDay(models.Model):
     unknown = MinutesField(null=True, default=None)
     first_minute = models.SmallIntegerField(help_text="Of this day in which it was in the swarm")
     throughput = ArrayField(RealField(null=True), size=24, help_text="Tokens per second while up, hour by hour")
+    block_minutes = ArrayField(
+        IntegerField(), size=24, default=no_blocks, help_text="Blocks served, times minutes, hour by hour"
+    )
 
     objects = DayQuerySet.as_manager()
 

@@ -61,10 +61,12 @@ ON CONFLICT (model_id, block, day) DO UPDATE SET missing = (was.missing & %(othe
 """  # noqa: S608
 
 _PEERS = f"""
-INSERT INTO monitor_peerday AS was (model_id, peer_id, day, up, unknown, first_minute, throughput)
+INSERT INTO monitor_peerday AS was (model_id, peer_id, day, up, unknown, first_minute, throughput, block_minutes)
 SELECT model_id, peer_id, %(day)s, bit_or(CASE WHEN up THEN bit ELSE {_ZERO} END), bit_or(bit) FILTER (WHERE up IS NULL),
   min(minute), array_fill(NULL::real, ARRAY[%(index)s]) || (avg(throughput) FILTER (WHERE up))::real
-    || array_fill(NULL::real, ARRAY[23 - %(index)s])
+    || array_fill(NULL::real, ARRAY[23 - %(index)s]),
+  array_fill(0, ARRAY[%(index)s]) || coalesce(sum("end" - start) FILTER (WHERE up), 0)::int
+    || array_fill(0, ARRAY[23 - %(index)s])
 FROM (SELECT *, {_MINUTE} AS minute, set_bit({_ZERO}, {_MINUTE}, 1) AS bit
       FROM monitor_peersample WHERE ts >= %(hour)s AND ts < %(next)s) AS sample
 GROUP BY model_id, peer_id
@@ -72,7 +74,9 @@ ON CONFLICT (model_id, peer_id, day) DO UPDATE SET up = (was.up & %(others)s) | 
   unknown = CASE WHEN was.unknown IS NULL THEN excluded.unknown
     ELSE nullif((was.unknown & %(others)s) | coalesce(excluded.unknown, {_ZERO}), {_ZERO}) END,
   first_minute = least(was.first_minute, excluded.first_minute),
-  throughput = was.throughput[1:%(index)s] || excluded.throughput[%(index)s + 1] || was.throughput[%(index)s + 2:24]
+  throughput = was.throughput[1:%(index)s] || excluded.throughput[%(index)s + 1] || was.throughput[%(index)s + 2:24],
+  block_minutes = was.block_minutes[1:%(index)s] || excluded.block_minutes[%(index)s + 1]
+    || was.block_minutes[%(index)s + 2:24]
 """  # noqa: S608
 
 

@@ -1,0 +1,46 @@
+// Draws a table's series with uPlot, to zoom into. The table stays beside it: it is the same in words.
+(() => {
+  "use strict";
+  const HEIGHT = 200;
+  const colour = (name) => {
+    const probe = document.createElement("span");
+    probe.className = `key ${name}`;
+    document.body.append(probe);
+    const found = getComputedStyle(probe);
+    const value = name === "text" ? getComputedStyle(document.body).color : found.backgroundColor;
+    probe.remove();
+    return value;
+  };
+
+  const series = (table) => {
+    const rows = [...table.tBodies[0].rows];
+    const at = rows.map((row) => Number(row.cells[0].dataset.at));
+    const values = rows.map((row) => (row.cells[1].dataset.value === "" ? null : Number(row.cells[1].dataset.value)));
+    return [at, values];
+  };
+
+  const draw = (place) => {
+    const table = document.getElementById(place.dataset.plot);
+    if (!table || place.dataset.drawn) return;
+    place.dataset.drawn = "yes";
+    place.hidden = false;
+    const text = colour("text");
+    const line = colour("online");
+    const axis = { stroke: text, grid: { stroke: "rgba(128, 128, 128, .25)" }, ticks: { stroke: "rgba(128, 128, 128, .25)" } };
+    const options = {
+      width: place.clientWidth,
+      height: HEIGHT,
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+      cursor: { y: false },
+      scales: { y: { range: (plot, low, high) => [0, (high || 1) * 1.05] } },
+      axes: [axis, { ...axis, size: 60 }],
+      series: [{ label: "Hour (UTC)" }, { label: "tok/s", stroke: line, width: 2, points: { show: false }, spanGaps: false }],
+    };
+    const plot = new uPlot(options, series(table), place);
+    new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(place);
+  };
+
+  const drawAll = () => document.querySelectorAll("[data-plot]").forEach(draw);
+  drawAll();
+  document.addEventListener("sepal:swapped", drawAll);
+})();
