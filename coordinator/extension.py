@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from coordinator.models import Lease, Phase
+from coordinator.shown import shown
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, register
 
@@ -23,7 +24,7 @@ def register_leases() -> None:
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
-    recent = Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs")[:SHOWN_AT_MOST]
+    recent = shown(Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs"))[:SHOWN_AT_MOST]
     return [
         {
             "id": str(lease.pk),

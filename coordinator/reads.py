@@ -16,6 +16,7 @@ from coordinator import fits as fitting
 from coordinator import limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
+from coordinator.shown import shown
 from coordinator.sight import NotSeen, promises_of, published_of
 from monitor.published import Published
 from swarm.snapshot import Model
@@ -180,7 +181,7 @@ def what_if(
 
 @router.get("/hints", response=HintsDocument, summary="The newest hints, and what hints came to, by day")
 def hints(request: HttpRequest, model: PrefixText | None = None) -> HintsDocument:
-    newest = Lease.objects.filter(swarm=settings.SEPAL_SWARM).order_by("-created_at")
+    newest = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM)).order_by("-created_at")
     newest = newest if model is None else newest.filter(prefix=model)
     days = outcomes.days(settings.SEPAL_SWARM, model, datetime.now(UTC))
     return HintsDocument(

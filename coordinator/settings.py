@@ -47,6 +47,10 @@ INSTALLED_APPS = [
     "corsheaders",
     "csp",
     "monitor",
+    "monitor.hiding",
+    "monitor.feeds",
+    # "monitor.alerts",
+    # "monitor.exports",
     "coordinator",
 ]
 
@@ -134,7 +138,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 CORS_ALLOW_ALL_ORIGINS = True
-CORS_URLS_REGEX = r"^/(api|metrics)"
+CORS_URLS_REGEX = r"^/(api|metrics|badge|exports|incidents\.|fresh)"
 CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
 CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
 

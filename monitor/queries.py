@@ -11,7 +11,10 @@ from django.conf import settings
 from django.db import transaction
 
 from monitor.gate import Held, Suspicion
+from monitor.hiding.models import hidden_list
+from monitor.hiding.rules import redacted
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
+from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rows import record_from_json
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
@@ -20,12 +23,18 @@ from swarm.wire.spans import Span
 
 
 def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
-    """The last snapshot; None where no crawl ever succeeded."""
-    return watch(swarm, now).published
+    """The last snapshot with everyone in it, for those who reason on it and show it to nobody; None where no crawl ever
+    succeeded."""
+    return _watch(swarm, now).published
 
 
 def watch(swarm: str, now: float | None = None) -> Watch:
-    """Everything that is shown of a swarm, as of one instant of the database."""
+    """Everything that is shown of a swarm, as of one instant of the database; without those who are hidden."""
+    seen = _watch(swarm, now)
+    return replace(seen, published=redacted(seen.published, hidden_list())) if seen.published is not None else seen
+
+
+def _watch(swarm: str, now: float | None) -> Watch:
     read_at = time.time() if now is None else now
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
@@ -111,7 +120,7 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),
         models=tuple(_model(row, present[row.pk]) for row in models),
-        dropped=tuple(Dropped(**record) for record in crawl.dropped),
+        dropped=tuple(dropped_without_addresses(Dropped(**record)) for record in crawl.dropped),
     )
     return Published(
         snapshot=snapshot,
@@ -142,7 +151,8 @@ def _facts(crawl: Crawl) -> CrawlFacts:
 
 
 def _model(row: WatchedModel, servers: list[Server]) -> Model:
-    return Model(row.prefix, row.num_blocks, row.repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
+    repository = without_addresses(row.repository) if row.repository else row.repository
+    return Model(row.prefix, row.num_blocks, repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
 
 
 def _server(row: ServerRow) -> Server:
@@ -150,7 +160,7 @@ def _server(row: ServerRow) -> Server:
         peer_id=row.peer_id,
         span=Span(row.start, row.end),
         state=PeerState(row.state),
-        record=record_from_json(row.announced),
+        record=record_without_addresses(record_from_json(row.announced)),
         expires_at=row.expires_at.timestamp(),
         visit=_visit(row),
         conflict=row.conflict,
@@ -167,7 +177,7 @@ def _visit(row: ServerRow) -> Visit | None:
         outcome=Outcome(row.visit_outcome),
         detail=row.visit_detail,
         round_trip_s=row.round_trip_s,
-        version=row.visit_version,
+        version=without_addresses(row.visit_version) if row.visit_version else row.visit_version,
         cache_tokens_left=row.visit_cache_tokens_left,
         span=Span(row.visit_start, row.visit_end) if row.visit_start is not None and row.visit_end is not None else None,
         addresses=tuple(row.visit_addresses),

@@ -10,6 +10,7 @@ from celery import shared_task
 from django.core.cache import cache
 
 from monitor import live, queries, rounds, swarms
+from monitor.feeds.publish import publish
 from monitor.history import partitions, record, retention, rollups
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
 from monitor.swarms import WatchedSwarm
@@ -48,6 +49,12 @@ def dial(peer_id: str, question: str = "") -> dict[str, Any]:
 @shared_task(ignore_result=True)
 def push(swarm: str) -> None:
     live.push(swarm)
+    tell(swarm)
+
+
+def tell(swarm: str) -> None:
+    """What changed, to those who listen and to those who asked to be told."""
+    publish(swarm)
 
 
 @shared_task(ignore_result=True)
@@ -69,6 +76,9 @@ def remember() -> None:
         record.watch_the_clock(swarm.name, now.timestamp())
     partitions.maintain(now)
     rollups.roll_up(now)
+    # Also without a push, which is lost where Redis was away, and which a swarm that nothing crawls never gets.
+    for swarm in swarms.configured():
+        tell(swarm.name)
 
 
 @shared_task(ignore_result=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
 from monitor import views
 from monitor.history import views as history
@@ -12,6 +12,7 @@ urlpatterns = [
     re_path(r"^m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model, name="model"),
     re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/$", views.overview),
     re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model),
+    path("", include("monitor.feeds.urls")),
     path("incidents", history.incidents, name="incidents"),
     path("incidents/<int:incident_id>", history.incident, name="incident"),
     path("metrics", views.metrics, name="metrics"),

@@ -170,13 +170,13 @@ def test_records_left_out_are_listed_with_reasons(client: Client) -> None:
 def test_the_number_of_queries_does_not_depend_on_the_size_of_the_swarm(client: Client, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
     seed(model(4, online("a", 0, 4)))
     # A savepoint and its release, the last crawl, the last success, models, servers, days; and the leases of the one model.
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         page(client)
     many = [online(f"s{n}", n % 100, n % 100 + 20) for n in range(150)]
     store(report(NOW + 5, replace(model(120, *sorted(many, key=lambda s: (s.span, s.peer_id))), prefix="tiny-hf")))
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(9):
         page(client)
-    with django_assert_num_queries(7):
+    with django_assert_num_queries(8):
         page(client, "/")
 
 
