@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import include, path, re_path
 
-from monitor import views
+from monitor import scrape, views
 from monitor.history import views as history
 
 urlpatterns = [
@@ -15,8 +15,9 @@ urlpatterns = [
     path("", include("monitor.feeds.urls")),
     path("incidents", history.incidents, name="incidents"),
     path("incidents/<int:incident_id>", history.incident, name="incident"),
-    path("metrics", views.metrics, name="metrics"),
-    path("api/prometheus", views.metrics),
+    path("metrics", scrape.metrics, name="metrics"),
+    path("api/prometheus", scrape.metrics),
+    path("fresh", scrape.fresh, name="fresh"),
     path("livez", views.livez),
     path("healthz", views.livez),
     path("readyz", views.readyz),

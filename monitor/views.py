@@ -11,13 +11,9 @@ from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from redis.exceptions import RedisError
 
 from monitor import live, queries
-from monitor.extensions import registered
-from monitor.metrics import SwarmCollector
 from monitor.published import MISSED_INTERVALS, ago
 from monitor.swarms import WatchedSwarm, configured, named
 
@@ -30,19 +26,6 @@ def overview(request: HttpRequest, swarm: str = "") -> HttpResponse:
 @require_safe
 def model(request: HttpRequest, prefix: str, swarm: str = "") -> HttpResponse:
     return _page(request, live.model_key(prefix), swarm)
-
-
-@require_safe
-def metrics(request: HttpRequest) -> HttpResponse:
-    """Of one swarm, so that series carry no label that most sites do not need: others are `/metrics?swarm=NAME`."""
-    registry = CollectorRegistry(auto_describe=False)
-    swarm = _swarm(request.GET.get("swarm", "")).name
-    registry.register(SwarmCollector(queries.watch(swarm)))
-    for extension in registered():
-        if extension.collector is not None:
-            registry.register(extension.collector(swarm))
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return HttpResponse(encode(registry), content_type=content_type)
 
 
 @require_safe

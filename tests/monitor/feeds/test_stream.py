@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from asgiref.testing import ApplicationCommunicator
+from django.db import connection
 from django.test import AsyncClient, Client
 
 from coordinator.asgi import application
@@ -81,6 +82,7 @@ def crawled(at: list[float], when: float, make: Any) -> None:
     seed(make(when), at=when)
     at[0] = when
     publish(SWARM)
+    connection.close()
 
 
 async def test_a_listener_is_told_the_state_and_then_what_happens(at: list[float]) -> None:
@@ -121,7 +123,6 @@ async def test_who_names_an_event_that_is_not_kept_is_told_the_state_and_that_it
 async def test_silence_is_broken_by_a_comment_and_what_redis_lost_is_found_then(
     at: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "BEAT_S", 0.05)
     monkeypatch.setattr(stream.Stream.__init__, "__defaults__", (0.05,))
     await crawled(at, NOW, whole)
     async with listening() as listener:
