@@ -34,6 +34,12 @@ SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
 SEPAL_JOIN_ADDRESSES = env.words("SEPAL_JOIN_ADDRESSES")
 
+# E-mail for alerts; without it they are webhooks only. SEPAL_MAIL_FROM is the sender.
+globals().update(env.mail())
+SEPAL_MAIL_FROM = env.text("SEPAL_MAIL_FROM") if env.text("SEPAL_SMTP_URL") else ""
+# Webhooks over http and into this machine's own networks. For a site whose users are all trusted: everyone may ask for one.
+SEPAL_ALERTS_PRIVATE = env.flag("SEPAL_ALERTS_PRIVATE")
+
 # Hints and forms are small; whatever is longer is refused before it is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
@@ -49,7 +55,7 @@ INSTALLED_APPS = [
     "monitor",
     "monitor.hiding",
     "monitor.feeds",
-    # "monitor.alerts",
+    "monitor.alerts",
     # "monitor.exports",
     "coordinator",
 ]
@@ -119,6 +125,8 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 60},
     },
     "forget": {"task": "monitor.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
+    "deliver alerts": {"task": "monitor.alerts.tasks.deliver", "schedule": 15.0, "options": {"expires": 15}},
+    "forget alerts": {"task": "monitor.alerts.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
     "settle leases": {
         "task": "coordinator.tasks.settle_leases",
         "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),

@@ -25,16 +25,17 @@ from swarm.wire.spans import Span
 def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
     """The last snapshot with everyone in it, for those who reason on it and show it to nobody; None where no crawl ever
     succeeded."""
-    return _watch(swarm, now).published
+    return watch_everyone(swarm, now).published
 
 
 def watch(swarm: str, now: float | None = None) -> Watch:
     """Everything that is shown of a swarm, as of one instant of the database; without those who are hidden."""
-    seen = _watch(swarm, now)
+    seen = watch_everyone(swarm, now)
     return replace(seen, published=redacted(seen.published, hidden_list())) if seen.published is not None else seen
 
 
-def _watch(swarm: str, now: float | None) -> Watch:
+def watch_everyone(swarm: str, now: float | None = None) -> Watch:
+    """As `watch`, with those who are hidden from everyone: for what is told to nobody, or to who names them."""
     read_at = time.time() if now is None else now
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():

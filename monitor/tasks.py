@@ -10,6 +10,7 @@ from celery import shared_task
 from django.core.cache import cache
 
 from monitor import live, queries, rounds, swarms
+from monitor.alerts.judging import judge
 from monitor.feeds.publish import publish
 from monitor.history import partitions, record, retention, rollups
 from monitor.reachability import ANSWER_LIVES_S, answer_key, answer_of, no_answer
@@ -55,6 +56,7 @@ def push(swarm: str) -> None:
 def tell(swarm: str) -> None:
     """What changed, to those who listen and to those who asked to be told."""
     publish(swarm)
+    judge(swarm)
 
 
 @shared_task(ignore_result=True)
