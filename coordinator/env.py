@@ -51,3 +51,29 @@ def database(name: str = "DATABASE_URL") -> dict[str, object]:
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
     }
+
+
+def mail(name: str = "SEPAL_SMTP_URL") -> dict[str, object]:
+    """Django's mail settings of `smtp://USER:PASSWORD@HOST:587` (STARTTLS; `?tls=off` for a relay on this machine) or
+    `smtps://USER:PASSWORD@HOST`. Without the variable nothing is sent."""
+    given = text(name)
+    if not given:
+        return {"EMAIL_BACKEND": "django.core.mail.backends.dummy.EmailBackend"}
+    url = urlsplit(given)
+    try:
+        port = url.port
+    except ValueError as error:
+        raise ImproperlyConfigured(f"{name} names a port that is none") from error
+    if url.scheme not in ("smtp", "smtps") or not url.hostname or url.query not in ("", "tls=off"):
+        raise ImproperlyConfigured(f"{name} must read smtp://USER:PASSWORD@HOST:587 or smtps://USER:PASSWORD@HOST")
+    return {
+        "EMAIL_BACKEND": "django.core.mail.backends.smtp.EmailBackend",
+        "EMAIL_HOST": url.hostname,
+        "EMAIL_PORT": port or (465 if url.scheme == "smtps" else 587),
+        "EMAIL_HOST_USER": unquote(url.username or ""),
+        "EMAIL_HOST_PASSWORD": unquote(url.password or ""),
+        "EMAIL_USE_SSL": url.scheme == "smtps",
+        "EMAIL_USE_TLS": url.scheme == "smtp" and not url.query,
+        # A server that does not answer must not hold the worker.
+        "EMAIL_TIMEOUT": 15,
+    }

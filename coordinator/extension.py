@@ -7,6 +7,7 @@ from typing import Any
 
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
+from coordinator.shown import shown
 from coordinator.sight import promises_of
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, Panel, register, register_panel
@@ -50,7 +51,7 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
-    recent = Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs")[:SHOWN_AT_MOST]
+    recent = shown(Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs"))[:SHOWN_AT_MOST]
     return [
         {
             "id": str(lease.pk),

@@ -16,7 +16,7 @@ from coordinator import explain, followers, leases, plans
 from coordinator.known import circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
-from monitor.queries import watch
+from monitor.queries import watch_everyone
 from swarm.placement import Advice, Circumstances, Promise, advise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
@@ -122,7 +122,7 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
 
 def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     """What the monitor sees, or why nothing can be advised."""
-    watched = watch(swarm)
+    watched = watch_everyone(swarm)
     published = watched.published
     if published is None:
         return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)

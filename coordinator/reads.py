@@ -16,6 +16,7 @@ from coordinator import limits, outcomes
 from coordinator import needed as needs
 from coordinator.addresses import swarm_of
 from coordinator.models import Lease
+from coordinator.shown import shown
 from coordinator.sight import NotSeen, promises_of, published_of
 from monitor.published import Published
 from swarm.snapshot import Model
@@ -183,7 +184,7 @@ def what_if(
 @router.get("/hints", response=HintsDocument, summary="The newest hints, and what hints came to, by day")
 def hints(request: HttpRequest, model: PrefixText | None = None) -> HintsDocument:
     swarm = swarm_of(request)
-    newest = Lease.objects.filter(swarm=swarm).order_by("-created_at")
+    newest = shown(Lease.objects.filter(swarm=swarm)).order_by("-created_at")
     newest = newest if model is None else newest.filter(prefix=model)
     days = outcomes.days(swarm, model, datetime.now(UTC))
     return HintsDocument(

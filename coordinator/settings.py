@@ -39,6 +39,12 @@ SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
 SEPAL_JOIN_ADDRESSES = env.words("SEPAL_JOIN_ADDRESSES")
 
+# E-mail for alerts; without it they are webhooks only. SEPAL_MAIL_FROM is the sender.
+globals().update(env.mail())
+SEPAL_MAIL_FROM = env.text("SEPAL_MAIL_FROM") if env.text("SEPAL_SMTP_URL") else ""
+# Webhooks over http and into this machine's own networks. For a site whose users are all trusted: everyone may ask for one.
+SEPAL_ALERTS_PRIVATE = env.flag("SEPAL_ALERTS_PRIVATE")
+
 # Hints and forms are small; whatever is longer is refused before it is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
@@ -56,6 +62,9 @@ INSTALLED_APPS = [
     "corsheaders",
     "csp",
     "monitor",
+    "monitor.feeds",
+    "monitor.alerts",
+    # "monitor.exports",
     "coordinator",
     "coordinator.desk",
 ]
@@ -166,6 +175,8 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 60},
     },
     "forget": {"task": "monitor.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
+    "deliver alerts": {"task": "monitor.alerts.tasks.deliver", "schedule": 15.0, "options": {"expires": 15}},
+    "forget alerts": {"task": "monitor.alerts.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
     "settle leases": {
         "task": "coordinator.tasks.settle_leases",
         "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),
@@ -185,7 +196,7 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 CORS_ALLOW_ALL_ORIGINS = True
-CORS_URLS_REGEX = r"^/(s/[A-Za-z0-9_-]{1,64}/)?(api|metrics)"
+CORS_URLS_REGEX = r"^/(s/[A-Za-z0-9_-]{1,64}/)?(api|metrics|badge|exports|incidents\.|fresh)"
 CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
 CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coordinator import leases
 from monitor.published import Published
-from monitor.queries import latest_snapshot
+from monitor.queries import watch
 from swarm.placement import Promise
 
 
@@ -13,7 +13,7 @@ class NotSeen(LookupError):
 
 
 def published_of(swarm: str) -> Published:
-    published = latest_snapshot(swarm)
+    published = watch(swarm).published
     if published is None:
         raise NotSeen("the monitor has not seen this swarm yet")
     if published.stale:

@@ -7,9 +7,12 @@ from django.urls import include, path
 
 from coordinator import views
 from coordinator.api import api
+from monitor.feeds.views import events
 
 urlpatterns = [
     path("admin/", admin.site.urls),
+    # Before the API, which describes what ends: a stream does not.
+    path("api/v1/events", events, name="events"),
     path("api/v1/", api.urls),
     path("connect", views.connect, name="connect"),
     path("what-if", views.what_if, name="what-if"),

@@ -14,6 +14,7 @@ from django.views.decorators.http import require_safe
 from coordinator import fits, forms, joining, limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
+from coordinator.shown import shown
 from coordinator.sight import NotSeen, promises_of, published_of
 from monitor.published import Published, ago, standings
 from swarm.snapshot import Model, PeerState
@@ -66,7 +67,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
 @require_safe
 def hints(request: HttpRequest) -> HttpResponse:
     form, complaints = forms.read(forms.HintsForm, request.GET.dict())
-    newest = Lease.objects.filter(swarm=settings.SEPAL_SWARM).defer("inputs").order_by("-created_at")
+    newest = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM)).defer("inputs").order_by("-created_at")
     newest = newest if form.model is None else newest.filter(prefix=form.model)
     days = outcomes.days(settings.SEPAL_SWARM, form.model, datetime.now(UTC))
     page = {

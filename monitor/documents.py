@@ -8,7 +8,6 @@ from typing import Any
 from monitor.extensions import registered
 from monitor.published import Published, Standing, Watch, beliefs, rfc3339, standing, standings
 from monitor.rates.documents import canary_document, rate_fields
-from monitor.rulings import listed
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
 from swarm.wire.spans import Span
@@ -61,7 +60,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
     model, covered = item.model, item.coverage
     slowest = covered.bottleneck
     believed = beliefs(published, model)
-    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
+    servers = [*model.servers, *published.absent.get(model.prefix, ())]
     return {
         "swarm": published.snapshot.swarm,
         "prefix": model.prefix,

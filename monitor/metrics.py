@@ -1,6 +1,7 @@
 """Prometheus' view of the swarm, collected from the database at each scrape. Labels are bounded: no peer and no name is one.
 
-Series of models are left out while the snapshot is stale, so that an alert on absence fires and none on old figures does.
+A stale snapshot has no verdict: those series end with the third missed crawl, as on all pages. The counts beside them stay
+until the fifth, and then vanish too, so that an alert on absence fires and none on old figures does.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.published import CrawlFacts, Standing, Watch, standings
-from monitor.serving import FULL, shown_state
+from monitor.serving import FULL, cache_left_of, shown_state
 from swarm.coverage import Verdict
 from swarm.snapshot import PeerState
+
+GONE_AFTER = 5
+"""Missed crawls. What crawls themselves come to stays."""
 
 SHOWN_STATES = (*(state.value for state in PeerState), FULL)
 
@@ -26,12 +30,17 @@ class SwarmCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from _crawl_metrics(self._seen)
         published = self._seen.published
-        if published is not None and not published.stale:
+        if published is not None and shown(self._seen):
             found = standings(published)
             yield from _model_metrics(found)
             yield from _block_metrics(found)
             absent = {prefix: [shown_state(s) for s in servers] for prefix, servers in published.absent.items()}
             yield _servers(found, absent)
+
+
+def shown(seen: Watch) -> bool:
+    """Whether series of models are."""
+    return seen.published is not None and seen.published.age_s() <= GONE_AFTER * seen.interval_s
 
 
 def _crawl_metrics(seen: Watch) -> Iterator[Metric]:
@@ -41,12 +50,13 @@ def _crawl_metrics(seen: Watch) -> Iterator[Metric]:
             "swarm_crawl_last_success_timestamp_seconds", "When the last good crawl read the swarm", published.snapshot.at
         )
     yield _gauge("swarm_stale", "1 where nothing that may be believed was seen lately", float(not seen.sees))
+    yield _gauge("swarm_crawl_interval_seconds", "Time between two crawls, as configured", seen.interval_s)
     if last is None:
         return
     held = published is not None and bool(published.held)
     yield _gauge("swarm_held", "1 where what was crawled last is held back as hard to believe", float(held))
     yield _gauge("swarm_crawl_ok", "1 where the last crawl succeeded", float(not last.failure and not last.held))
-    yield _gauge("swarm_crawl_duration_seconds", "How long the last crawl took", last.duration_s)
+    yield _gauge("swarm_crawl_last_duration_seconds", "How long the last crawl took", last.duration_s)
     yield _gauge("swarm_crawl_overran", "1 where the last crawl took longer than the time between two", float(seen.overrun))
     yield _gauge("swarm_split", "1 where the bootstrap peers do not know the same swarm", float(bool(last.split)))
     yield _addresses(last)
@@ -78,15 +88,40 @@ def _model_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
     for item in found:
         if item.verdict is not Verdict.UNKNOWN:
             complete.add_metric([item.model.prefix], float(item.verdict is not Verdict.BROKEN))
-        if not item.route.unknown:
+        if not item.route.unknown and not item.stale:
             routable.add_metric([item.model.prefix], float(item.route.exists))
         conflicts.add_metric([item.model.prefix], sum(bool(server.conflict) for server in item.model.servers))
-        if item.coverage.min_redundancy is not None:
+        if item.coverage.min_redundancy is not None and not item.stale:
             lowest.add_metric([item.model.prefix], item.coverage.min_redundancy)
-    yield complete
-    yield lowest
-    yield routable
-    yield conflicts
+    yield from (complete, lowest, routable, conflicts, _verdicts(found), _room(found))
+
+
+def _verdicts(found: Iterable[Standing]) -> Metric:
+    family = GaugeMetricFamily("swarm_models", "Models by what is to be said of them", labels=["verdict"])
+    counts = Counter(item.verdict for item in found)
+    for verdict in Verdict:
+        family.add_metric([verdict.value], counts[verdict])
+    return family
+
+
+def _room(found: Iterable[Standing]) -> Metric:
+    family = GaugeMetricFamily(
+        "swarm_model_min_cache_tokens",
+        "Cache left on the block with the least, in tokens, where servers say it",
+        labels=["model"],
+    )
+    for item in found:
+        left = [0] * item.model.num_blocks
+        said = [False] * item.model.num_blocks
+        for server in item.model.servers:
+            cache = cache_left_of(server)
+            if server.state is PeerState.ONLINE and cache is not None:
+                for block in range(server.span.start, min(server.span.end, item.model.num_blocks)):
+                    left[block] += cache // (2 * len(server.span))
+                    said[block] = True
+        if all(said) and not item.stale:
+            family.add_metric([item.model.prefix], min(left))
+    return family
 
 
 def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:

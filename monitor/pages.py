@@ -17,7 +17,6 @@ from monitor.listing import Listing, View, listing
 from monitor.notices import Notice, notices
 from monitor.published import Published, Standing, Watch, name_of, standing, standings
 from monitor.rates.words import of_canary
-from monitor.rulings import listed
 from monitor.serving import shown_state
 from monitor.tables import (
     NOT_SHARED,
@@ -166,7 +165,7 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         return None
     item = standing(published, model)
     said = banner(published, item)
-    table = listing(listed([*model.servers, *published.absent.get(model.prefix, ())]), view or View())
+    table = listing([*model.servers, *published.absent.get(model.prefix, ())], view or View())
     web = (model.repository or "").startswith(("https://", "http://"))
     few = len(model.servers) <= LABELLED
     return ModelPage(

@@ -11,7 +11,10 @@ from django.conf import settings
 from django.db import transaction
 
 from monitor.gate import Held, Suspicion
+from monitor.hiding.current import hidden_by
+from monitor.hiding.rules import redacted
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
+from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
@@ -33,13 +36,22 @@ class Known:
 
 
 def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
-    """The last snapshot; None where no crawl ever succeeded."""
-    return watch(swarm, now).published
+    """The last snapshot with everyone in it, for those who reason on it and show it to nobody; None where no crawl ever
+    succeeded."""
+    return watch_everyone(swarm, now).published
 
 
-def watch(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:
-    """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled (`obey`, where
-    something else is to be obeyed)."""
+def watch(swarm: str, now: float | None = None) -> Watch:
+    """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled: without those
+    who are hidden."""
+    seen = watch_everyone(swarm, now)
+    hidden = hidden_by(seen.rulings)
+    return replace(seen, published=redacted(seen.published, hidden)) if seen.published is not None else seen
+
+
+def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:
+    """As `watch`, with those who are hidden from everyone: for what is told to nobody, or to who names them. `obey` are other
+    rulings than those of now."""
     read_at = time.time() if now is None else now
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
@@ -89,7 +101,7 @@ def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:
 def remembered(swarm: str, now: float) -> Snapshot | None:
     """The last snapshot, with those servers that have vanished from it lately without a word: they may still answer."""
     # As it is: a crawl needs no rulings, and must not forget what they hide.
-    published = watch(swarm, now, NO_RULINGS).published
+    published = watch_everyone(swarm, now, NO_RULINGS).published
     if published is None:
         return None
     models = tuple(
@@ -145,7 +157,7 @@ def _published(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),
         models=tuple(_model(row, present[row.pk]) for row in models),
-        dropped=tuple(Dropped(**record) for record in crawl.dropped),
+        dropped=tuple(dropped_without_addresses(Dropped(**record)) for record in crawl.dropped),
     )
     return Published(
         snapshot=snapshot,
@@ -185,7 +197,8 @@ def _facts(crawl: Crawl) -> CrawlFacts:
 
 
 def _model(row: WatchedModel, servers: list[Server]) -> Model:
-    return Model(row.prefix, row.num_blocks, row.repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
+    repository = without_addresses(row.repository) if row.repository else row.repository
+    return Model(row.prefix, row.num_blocks, repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
 
 
 def _server(row: ServerRow) -> Server:
@@ -193,7 +206,7 @@ def _server(row: ServerRow) -> Server:
         peer_id=row.peer_id,
         span=Span(row.start, row.end),
         state=PeerState(row.state),
-        record=record_from_json(row.announced),
+        record=record_without_addresses(record_from_json(row.announced)),
         expires_at=row.expires_at.timestamp(),
         visit=_visit(row),
         conflict=row.conflict,
@@ -210,7 +223,7 @@ def _visit(row: ServerRow) -> Visit | None:
         outcome=Outcome(row.visit_outcome),
         detail=row.visit_detail,
         round_trip_s=row.round_trip_s,
-        version=row.visit_version,
+        version=without_addresses(row.visit_version) if row.visit_version else row.visit_version,
         cache_tokens_left=row.visit_cache_tokens_left,
         span=Span(row.visit_start, row.visit_end) if row.visit_start is not None and row.visit_end is not None else None,
         addresses=tuple(row.visit_addresses),

@@ -51,7 +51,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Rulings:
-    """What holds at one moment. `quarantined` says why, by peer id; `hidden_names` are case-folded."""
+    """What holds at one moment. `quarantined` says why, by peer id; the hidden ones are named and not shown."""
 
     quarantined: Mapping[str, str] = field(default_factory=dict)
     hidden_peers: frozenset[str] = frozenset()
@@ -59,21 +59,13 @@ class Rulings:
     maintenance: tuple[Maintenance, ...] = ()
 
     def obeyed(self, server: Server) -> Server:
-        """The server as it may be counted and shown."""
+        """The server as it may be counted. What is hidden is hidden where it is shown (`monitor.hiding`)."""
         why = self.quarantined.get(server.peer_id, "")
-        hidden = server.peer_id in self.hidden_peers
-        name = server.record.public_name
-        nameless = name is not None and (hidden or name.strip().casefold() in self.hidden_names)
-        if not (why or hidden or nameless):
+        if not why:
             return server
-        return replace(
-            server,
-            # Never checked, as far as anyone counts: neither online nor a loss.
-            state=PeerState.NOT_CHECKED if why and server.state is not PeerState.GONE else server.state,
-            record=replace(server.record, public_name=None) if nameless else server.record,
-            quarantined=why,
-            hidden=hidden,
-        )
+        # Never checked, as far as anyone counts: neither online nor a loss.
+        gone = server.state is PeerState.GONE
+        return replace(server, state=server.state if gone else PeerState.NOT_CHECKED, quarantined=why)
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         models = (replace(model, servers=tuple(map(self.obeyed, model.servers))) for model in snapshot.models)
@@ -91,6 +83,9 @@ NO_RULINGS = Rulings()
 class Staff(Protocol):
     def rulings(self, swarm: str, at: float) -> Rulings: ...
 
+    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
+        """Public names and peer ids that are not shown, of whatever swarm."""
+
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         """Every window that overlaps this time, past ones too."""
 
@@ -103,6 +98,9 @@ class Nobody:
 
     def rulings(self, swarm: str, at: float) -> Rulings:
         return NO_RULINGS
+
+    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
+        return frozenset(), frozenset()
 
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         return ()
@@ -121,11 +119,6 @@ def register(who: Staff) -> None:
 
 def staff() -> Staff:
     return _staff
-
-
-def listed(servers: Iterable[Server]) -> list[Server]:
-    """Those that pages and JSON may name. The others count for their blocks all the same."""
-    return [server for server in servers if not server.hidden]
 
 
 def announced(windows: Iterable[Maintenance], prefix: str, since: float, until: float) -> Maintenance | None:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
 from monitor.rates.words import of_clients, of_rate
-from monitor.rulings import listed
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
@@ -192,7 +191,7 @@ def _gap_row(published: Published, item: Standing, level: str, symbol: str, onli
 def lost_on(published: Published, item: Standing, span: Span) -> tuple[float, Server, Sighting] | None:
     """The server that was the last to leave one of these blocks, and since when it is in its state."""
     prefix = item.model.prefix
-    everyone = listed([*item.model.servers, *published.absent.get(prefix, ())])
+    everyone = [*item.model.servers, *published.absent.get(prefix, ())]
     lost = [
         (sighting.state_since, server, sighting)
         for server in everyone

@@ -10,6 +10,8 @@ from celery import shared_task
 from django.core.cache import cache
 
 from monitor import live, queries, rounds, swarms
+from monitor.alerts.judging import judge
+from monitor.feeds.publish import publish
 from monitor.history import partitions, record, retention, rollups
 from monitor.rates import evidence as rate_evidence
 from monitor.rates import rounds as rate_rounds
@@ -58,6 +60,13 @@ def dial(peer_id: str, question: str = "", swarm: str = "") -> dict[str, Any]:
 @shared_task(ignore_result=True)
 def push(swarm: str) -> None:
     live.push(swarm)
+    tell(swarm)
+
+
+def tell(swarm: str) -> None:
+    """What changed, to those who listen and to those who asked to be told."""
+    publish(swarm)
+    judge(swarm)
 
 
 @shared_task(ignore_result=True)
@@ -79,6 +88,9 @@ def remember() -> None:
         record.watch_the_clock(swarm.name, now.timestamp())
     partitions.maintain(now)
     rollups.roll_up(now)
+    # Also without a push, which is lost where Redis was away, and which a swarm that nothing crawls never gets.
+    for swarm in swarms.configured():
+        tell(swarm.name)
 
 
 @shared_task(ignore_result=True)

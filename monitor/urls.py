@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.urls import path, re_path
+from django.urls import include, path, re_path
 
-from monitor import views
+from monitor import scrape, views
 
 SWARM = r"s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/"
 PREFIX = r"(?P<prefix>[A-Za-z0-9_\-]{1,128})"
@@ -23,9 +23,12 @@ _PAGES = [
 urlpatterns = [
     *(re_path(f"^{address}$", view, name=name) for address, view, name in _PAGES),
     *(re_path(f"^{SWARM}{address}$", view) for address, view, _ in _PAGES),
+    path("", include("monitor.feeds.urls")),
+    path("", include("monitor.alerts.urls")),
     path("theme", views.theme, name="theme"),
-    path("metrics", views.metrics, name="metrics"),
-    path("api/prometheus", views.metrics),
+    path("metrics", scrape.metrics, name="metrics"),
+    path("api/prometheus", scrape.metrics),
+    path("fresh", scrape.fresh, name="fresh"),
     path("livez", views.livez),
     path("healthz", views.livez),
     path("readyz", views.readyz),

@@ -12,13 +12,9 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_safe
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 from redis.exceptions import RedisError
 
 from monitor import context, live, queries
-from monitor.extensions import registered
-from monitor.metrics import SwarmCollector
 from monitor.parts import Rendered
 from monitor.published import MISSED_INTERVALS, ago
 from monitor.search import find
@@ -81,19 +77,6 @@ def theme(request: HttpRequest) -> HttpResponse:
         response.set_cookie(context.THEME, chosen, max_age=kept_s, samesite="Lax", secure=request.is_secure(), httponly=True)
     response["Cache-Control"] = "no-store"
     return response
-
-
-@require_safe
-def metrics(request: HttpRequest) -> HttpResponse:
-    """Of one swarm, so that series carry no label that most sites do not need: others are `/metrics?swarm=NAME`."""
-    registry = CollectorRegistry(auto_describe=False)
-    swarm = _swarm(request.GET.get("swarm", "")).name
-    registry.register(SwarmCollector(queries.watch(swarm)))
-    for extension in registered():
-        if extension.collector is not None:
-            registry.register(extension.collector(swarm))
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    return HttpResponse(encode(registry), content_type=content_type)
 
 
 @require_safe

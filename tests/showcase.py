@@ -83,7 +83,7 @@ def large(at: float, *, holed: bool = True) -> Model:
         )[0]
         span = Span(start, start + length)
         if holed and state is PeerState.ONLINE and HOLE in span:
-            span = Span(start, HOLE) if HOLE - start >= start + length - HOLE - 1 and HOLE > start else Span(HOLE + 1, start + length + 1)
+            span = Span(start, HOLE) if HOLE - start >= start + length - HOLE - 1 and start < HOLE else Span(HOLE + 1, start + length + 1)
             span = Span(span.start, min(span.end, LARGE_BLOCKS))
         servers.append(made(f"large {number}", span, state, at, chance))
     lost = made("lost", Span(HOLE - 8, HOLE + 5), PeerState.UNREACHABLE if holed else PeerState.ONLINE, at, chance)

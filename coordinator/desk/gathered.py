@@ -14,7 +14,7 @@ from monitor.history.rules import Kind
 from monitor.models import WatchedModel
 from monitor.notices import notices
 from monitor.published import Watch
-from monitor.queries import watch
+from monitor.queries import watch_everyone
 from monitor.swarms import WatchedSwarm, configured
 from swarm.snapshot import Model
 
@@ -33,7 +33,7 @@ class SwarmBoard:
 
 
 def boards(now: float) -> list[SwarmBoard]:
-    return [_board(swarm, watch(swarm.name, now)) for swarm in configured()]
+    return [_board(swarm, watch_everyone(swarm.name, now)) for swarm in configured()]
 
 
 def _board(swarm: WatchedSwarm, seen: Watch) -> SwarmBoard:

@@ -21,7 +21,7 @@ from coordinator.models import Lease
 from monitor import live
 from monitor.models import Crawl
 from monitor.published import ago
-from monitor.queries import watch
+from monitor.queries import watch_everyone
 from monitor.swarms import configured
 
 REPLAYS_LISTED = 100
@@ -55,7 +55,7 @@ def board(request: HttpRequest) -> HttpResponse:
 def oddities(request: HttpRequest) -> HttpResponse:
     now, listed = time.time(), []
     for swarm in configured():
-        seen = watch(swarm.name, now)
+        seen = watch_everyone(swarm.name, now)
         if seen.published is None:
             continue
         listed.append(

@@ -16,6 +16,10 @@ class StaffOfThisSite:
         rows = Ruling.objects.at(_moment(at)).of_swarm(swarm).exclude(kind=Kind.BANNER)
         return in_force(rows.order_by("pk"))
 
+    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
+        found = in_force(Ruling.objects.at(_moment(at)).filter(kind__in=(Kind.HIDDEN_NAME, Kind.HIDDEN_PEER)))
+        return found.hidden_names, found.hidden_peers
+
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         windows = Ruling.objects.filter(kind=Kind.MAINTENANCE).of_swarm(swarm).between(_moment(since), _moment(until))
         return tuple(_window(row) for row in windows.order_by("starts_at", "pk"))
@@ -30,7 +34,7 @@ def in_force(rows: Iterable[Ruling]) -> Rulings:
     return Rulings(
         quarantined={row.subject: why_quarantined(row) for row in kept if row.kind == Kind.QUARANTINE},
         hidden_peers=frozenset(row.subject for row in kept if row.kind == Kind.HIDDEN_PEER),
-        hidden_names=frozenset(row.subject.strip().casefold() for row in kept if row.kind == Kind.HIDDEN_NAME),
+        hidden_names=frozenset(row.subject for row in kept if row.kind == Kind.HIDDEN_NAME),
         maintenance=tuple(_window(row) for row in kept if row.kind == Kind.MAINTENANCE),
     )
 

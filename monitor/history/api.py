@@ -10,6 +10,7 @@ from django.http import HttpRequest, JsonResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
 
+from monitor.hiding.current import hidden_list
 from monitor.history import uptime
 from monitor.history.documents import history_document, incident_document, models_of_peer, peer_document
 from monitor.history.incidents import confirmed
@@ -90,6 +91,8 @@ def uptime_of_peer(
     days: Annotated[int, Query(ge=1, le=uptime.DAYS)] = uptime.DAYS,
 ) -> JsonResponse:
     now = time.time()
+    if peer_id in hidden_list().peers:
+        raise HttpError(404, f"the monitor has not seen {peer_id!r} in {days} days")
     found = [(row.prefix, uptime.peer_uptime(row.pk, peer_id, now, days)) for row in models_of_peer(_swarm(swarm), peer_id)]
     items = [peer_document(prefix, counted) for prefix, counted in found if counted is not None]
     if not items:

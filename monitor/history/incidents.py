@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db.models import Q, QuerySet
+from django.db.models.query import ModelIterable
 
+from monitor.hiding.current import hidden_list
+from monitor.hiding.rules import HiddenList
 from monitor.history.minutes import moment
 from monitor.history.models import Incident
 from monitor.history.rules import (
@@ -33,9 +37,28 @@ MAX_REASON = 300
 NO_MORE = "The swarm no longer announces this model"
 
 
+if TYPE_CHECKING:
+    _Rows = ModelIterable[Incident]
+else:
+    _Rows = ModelIterable
+
+
+class _Shown(_Rows):
+    """Rows without the ids of hidden peers, so that no page and no feed has to think of it."""
+
+    def __iter__(self) -> Iterator[Incident]:
+        rows = list(super().__iter__())
+        hidden = hidden_list() if rows else HiddenList()
+        for row in rows:
+            row.left, row.restored = hidden.scrubbed(row.left), hidden.scrubbed(row.restored)
+            yield row
+
+
 def confirmed(swarm: str) -> QuerySet[Incident]:
-    """What people are shown, newest first."""
-    return Incident.objects.filter(swarm=swarm, confirmed_at__isnull=False).select_related("model").order_by("-id")
+    """What people are shown, newest first. To be read, and not to be saved."""
+    rows = Incident.objects.filter(swarm=swarm, confirmed_at__isnull=False).select_related("model").order_by("-id")
+    rows._iterable_class = _Shown
+    return rows
 
 
 def advance_models(snapshot: Snapshot, rows: dict[str, WatchedModel], last: float | None, blind_after_s: float) -> None:

@@ -11,7 +11,7 @@ from monitor.history.calendar import calendar
 from monitor.history.incidents import confirmed, overlapping
 from monitor.history.uptime import DAYS, swarm_watched
 from monitor.history.words import story
-from monitor.parts import Part, Rendered, addresses, render_part
+from monitor.parts import Rendered, addresses, render_part
 from monitor.published import Watch
 from monitor.rulings import staff
 from monitor.tables import short

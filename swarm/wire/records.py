@@ -99,7 +99,7 @@ def parse_server_record(value: object) -> ServerRecord:
         state=_state(value[0]),
         throughput=_throughput(value[1]),
         span=_span(details.get("start_block"), details.get("end_block")),
-        public_name=clean_text(details.get("public_name")),
+        public_name=None if details.get("show_public_name") is False else clean_text(details.get("public_name")),
         version=clean_text(details.get("version")),
         network_rps=_rate(details.get("network_rps")),
         forward_rps=_rate(details.get("forward_rps")),

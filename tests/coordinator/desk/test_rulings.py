@@ -108,15 +108,16 @@ def test_what_a_quarantined_server_claims_fills_no_hole() -> None:
     assert ask("d", Span(0, 12)).lease is not None
 
 
-def test_a_hidden_name_is_shown_nowhere_and_a_hidden_server_is_not_listed_but_counts(client: Client) -> None:
+def test_a_hidden_name_is_shown_nowhere_and_a_hidden_server_has_another_id_and_counts(client: Client) -> None:
     decided(Kind.HIDDEN_NAME, "A", until_s=None)
     decided(Kind.HIDDEN_PEER, peer_id("b"), until_s=None)
     seen(THIN)
     assert document(client)["blocks"] == [2, 2, 2, 2]
     shown = server_of(client, "a")
     assert shown is not None and shown["public_name"] is None and server_of(client, "b") is None
+    assert sum(server["peer_id"].startswith("hidden-") for server in document(client)["servers"]) == 1
     state = client.get("/api/v1/state").json()
-    assert [row["span"]["server_info"]["public_name"] for row in state["model_reports"][0]["server_rows"]] == [None]
+    assert [row["span"]["server_info"]["public_name"] for row in state["model_reports"][0]["server_rows"]] == [None, None]
     assert state["top_contributors"] == {}
     page = client.get("/m/tiny-hf").content.decode()
     assert peer_id("a") in page and peer_id("b") not in page and '<bdi class="name">' not in page

@@ -1,0 +1,138 @@
+"""What one look at the swarm says about one wish. Pure; the words are those that are sent.
+
+Only what was seen counts: while the monitor is blind, or holds back what it sees, models and servers have no finding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from monitor.alerts.rules import Finding, Topic
+from monitor.published import MISSED_INTERVALS, Watch, standing
+from monitor.times import Moment
+from swarm.coverage import coverage
+from swarm.snapshot import PeerState, Server
+from swarm.wire.spans import in_words, runs
+
+NOT_THERE = "is not in the swarm any more"
+_LOST = {
+    PeerState.UNREACHABLE: "announces itself, but does not answer",
+    PeerState.GONE: "has stopped announcing itself",
+    PeerState.LEAVING: "says that it is leaving",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    topic: Topic
+    prefix: str = ""
+    peer_id: str = ""
+    target: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """`holes` are the titles of open, confirmed gaps by prefix; `blind_since` that of an open blindness, in Unix seconds."""
+
+    seen: Watch
+    holes: Mapping[str, str] = field(default_factory=dict)
+    blind_since: float | None = None
+
+
+def finding(wish: Wish, look: Look) -> Finding:
+    return {
+        Topic.MODEL: _model,
+        Topic.REDUNDANCY: _redundancy,
+        Topic.PEER: _peer,
+        Topic.BOOTSTRAP: _bootstrap,
+        Topic.BLIND: _blind,
+    }[wish.topic](wish, look)
+
+
+def _nothing(look: Look) -> Finding:
+    return Finding(None, look.seen.read_at)
+
+
+def _model(wish: Wish, look: Look) -> Finding:
+    published = look.seen.published
+    model = published.snapshot.model(wish.prefix) if published else None
+    if published is None or not look.seen.sees or model is None or model.unread_blocks:
+        return _nothing(look)
+    title = look.holes.get(wish.prefix)
+    if title is not None:
+        return Finding(True, published.snapshot.at, f"{title}. The model cannot run.")
+    said = standing(published, model)
+    # A gap that only one look has seen is neither.
+    return _nothing(look) if said.coverage.holes else Finding(False, published.snapshot.at, f"{wish.prefix} {said.sentence}.")
+
+
+def _redundancy(wish: Wish, look: Look) -> Finding:
+    published = look.seen.published
+    model = published.snapshot.model(wish.prefix) if published else None
+    if published is None or not look.seen.sees or model is None:
+        return _nothing(look)
+    covered = coverage(model)
+    low = [b.index for b in covered.blocks if b.redundancy is not None and b.redundancy < wish.target]
+    if low:
+        fewest = min(b.redundancy for b in covered.blocks if b.redundancy is not None)
+        words = f"{wish.prefix}: {in_words(runs(low))} below the target of {wish.target}; the fewest is {fewest}."
+        return Finding(True, published.snapshot.at, words)
+    if covered.unread:
+        return _nothing(look)
+    return Finding(False, published.snapshot.at, f"{wish.prefix}: every block has {wish.target} or more servers.")
+
+
+def _peer(wish: Wish, look: Look) -> Finding:
+    published = look.seen.published
+    if published is None or not look.seen.sees:
+        return _nothing(look)
+    everyone = [*((m.prefix, s) for m in published.snapshot.models for s in m.servers)]
+    everyone += [(prefix, server) for prefix, servers in published.absent.items() for server in servers]
+    found = [(prefix, server) for prefix, server in everyone if server.peer_id == wish.peer_id]
+    up = [(prefix, s) for prefix, s in found if s.state in (PeerState.ONLINE, PeerState.JOINING)]
+    name = f"Server …{wish.peer_id[-6:]}"
+    if up:
+        prefix, server = up[0]
+        return Finding(False, published.snapshot.at, f"{name} is {server.state.value}: {server.span.in_words()} of {prefix}.")
+    lost = [(prefix, s) for prefix, s in found if s.state in _LOST]
+    if not lost or len(lost) < len(found):
+        return _nothing(look)  # Never seen, or not checked in one of its models.
+    return Finding(True, published.snapshot.at, f"{name} {_lost(lost)}")
+
+
+def _lost(lost: list[tuple[str, Server]]) -> str:
+    prefix, server = lost[0]
+    return f"{_LOST[server.state]}: {server.span.in_words()} of {prefix}."
+
+
+def _bootstrap(wish: Wish, look: Look) -> Finding:
+    last = look.seen.last_crawl
+    if last is None or not last.bootstraps:
+        return _nothing(look)
+    if look.seen.read_at - last.finished_at > MISSED_INTERVALS * look.seen.interval_s:
+        return _nothing(look)
+    down = sorted(peer for peer, up in last.bootstraps.items() if not up)
+    total = len(last.bootstraps)
+    if not down:
+        return Finding(False, last.finished_at, f"All {total} bootstrap peers answer.")
+    listed = ", ".join(f"…{peer[-6:]}" for peer in down)
+    if len(down) == total:
+        why = "they are down, and nobody can join, or the monitor is cut off"
+        words = f"None of the {total} bootstrap peers answers ({listed}): {why}."
+        return Finding(True, last.finished_at, words, level=2)
+    return Finding(True, last.finished_at, f"{len(down)} of {total} bootstrap peers do not answer ({listed}).")
+
+
+def _blind(wish: Wish, look: Look) -> Finding:
+    now = look.seen.read_at
+    if look.seen.published is None:
+        return _nothing(look)  # A monitor that never saw the swarm has not lost sight of it.
+    if look.blind_since is not None:
+        since = Moment(look.blind_since, now).clock
+        return Finding(
+            True,
+            now,
+            f"The monitor has not seen the swarm since {since}. This says nothing about the servers. No downtime is counted.",
+        )
+    return Finding(False, now, "The monitor sees the swarm again.") if look.seen.sees else _nothing(look)

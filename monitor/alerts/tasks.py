@@ -1,0 +1,27 @@
+"""Celery's doors: send what waits, forget what is over."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from celery import shared_task
+
+from monitor.alerts import mail, outbox, webhook
+from monitor.alerts.models import Delivery, Way
+
+
+def send(delivery: Delivery) -> None:
+    if delivery.subscription.way == Way.EMAIL:
+        mail.send(delivery)
+    else:
+        webhook.post(delivery)
+
+
+@shared_task(ignore_result=True)
+def deliver() -> None:
+    outbox.run(datetime.now(UTC), send)
+
+
+@shared_task(ignore_result=True)
+def forget() -> None:
+    outbox.forget(datetime.now(UTC))

@@ -1,0 +1,1 @@
+"""What leaves the site by itself: events, incidents as feeds, badges."""
