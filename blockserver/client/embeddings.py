@@ -46,8 +46,13 @@ class Ends:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states `[batch, tokens, hidden]` of the last block -> logits `[batch, vocabulary]` of the last token."""
-        logits: torch.Tensor = self._model(inputs_embeds=hidden[:, -1:].to(self.dtype), use_cache=False).logits
-        return logits[:, -1]
+        return self.last_logits(hidden, 1)[:, -1]
+
+    @torch.inference_mode()
+    def last_logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
+        """The same of the last `count` tokens, `[batch, count, vocabulary]`."""
+        logits: torch.Tensor = self._model(inputs_embeds=hidden[:, -count:].to(self.dtype), use_cache=False).logits
+        return logits
 
 
 def load_ends(folder: Path, dtype: torch.dtype) -> Ends:
