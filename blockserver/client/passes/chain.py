@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -16,11 +18,12 @@ from hivemind.p2p import P2P
 from blockserver.client.model import RemoteModel
 from blockserver.client.passes import calls
 from blockserver.client.passes.route_memory import RouteMemory
-from blockserver.client.session import FindRoute, Patience
+from blockserver.client.routes import Router
+from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
 from blockserver.wire.protocol import MAX_TOKENS_PER_STEP
 from swarm.errors import LocalError, MissingBlocks, RemoteError
-from swarm.routing import Hop
+from swarm.routing import Hop, Wanted
 from swarm.wire.spans import Span
 
 log = logging.getLogger(__name__)
@@ -40,19 +43,19 @@ Trace = tuple[tuple[Passed, ...], ...]
 
 @dataclass
 class Chain:
-    """`find_route` is best a `RouteMemory`."""
+    """`router` is best a `RouteMemory`."""
 
     p2p: P2P
     prefix: str
-    find_route: FindRoute
+    router: Router
     limits: Limits = field(default_factory=Limits)
     patience: Patience = field(default_factory=Patience)
 
     @classmethod
-    def of(cls, model: RemoteModel, find_route: FindRoute | None = None) -> Chain:
-        """Over the model's servers, or those that `find_route` gives."""
-        find = find_route or RouteMemory(model.find_route, model.facts.whole)
-        return cls(model.p2p, model.prefix, find, model.limits, model.patience)
+    def of(cls, model: RemoteModel, router: Router | None = None) -> Chain:
+        """Over the model's servers, or those that `router` names."""
+        router = router or RouteMemory(model.router, model.facts.whole)
+        return cls(model.p2p, model.prefix, router, model.limits, model.patience)
 
     async def forward(
         self, hidden: torch.Tensor, span: Span, prompts: torch.Tensor | None = None
@@ -85,13 +88,13 @@ class Chain:
     async def _forward(
         self, hidden: torch.Tensor, span: Span, prompts: torch.Tensor | None, tries: _Tries | None = None
     ) -> tuple[torch.Tensor, tuple[Passed, ...]]:
-        tries = tries or _Tries(self.patience)
+        tries = tries or _Tries(self.patience, self.router)
         passed: list[Passed] = []
         at = span.start
         while at < span.end:
             try:
-                for hop in await self.find_route(Span(at, span.end), frozenset(tries.lost)):
-                    with tries.blaming(hop):
+                for hop in await self.router.find(Wanted(Span(at, span.end))):
+                    with tries.on(hop):
                         within = _within(prompts, span, hop.span)
                         output = await calls.forward(self.p2p, self.prefix, hop, hidden, within, self.limits)
                     passed.append(Passed(hop, hidden))
@@ -103,14 +106,14 @@ class Chain:
     async def _backward(
         self, passed: tuple[Passed, ...], gradient: torch.Tensor, span: Span, prompts: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        tries = _Tries(self.patience)
+        tries = _Tries(self.patience, self.router)
         left = list(passed)
         of_prompts: dict[int, torch.Tensor] = {}
         while left:
             here = left.pop()
             hop, within = here.hop, _within(prompts, span, here.hop.span)
             try:
-                with tries.blaming(hop):
+                with tries.on(hop):
                     gradient, of_these = await calls.backward(
                         self.p2p, self.prefix, hop, here.hidden, gradient, within, self.limits
                     )
@@ -126,38 +129,35 @@ class Chain:
 
 
 class _Tries:
-    """Who failed in one pass, and how often it may still be tried."""
+    """How often servers may still fail in one pass."""
 
-    def __init__(self, patience: Patience) -> None:
-        self.lost: set[str] = set()
+    def __init__(self, patience: Patience, router: Router) -> None:
         self._patience = patience
+        self._router = router
         self._attempt = 0
-        self._hop: Hop | None = None
 
-    def blaming(self, hop: Hop) -> _Tries:
-        self._hop = hop
-        return self
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, RemoteError) and self._hop is not None:
-            span, peer = self._hop.span.in_words(), self._hop.peer_id
-            log.warning("looking for another server for %s: %s failed: %s", span, peer, error)
-            self.lost.add(peer)
+    @contextmanager
+    def on(self, hop: Hop) -> Iterator[None]:
+        """Tells the router what came of a call."""
+        try:
+            yield
+        except RemoteError as error:
+            log.warning("looking for another server for %s: %s failed: %s", hop.span.in_words(), hop.peer_id, error)
+            self._router.failed(hop.peer_id)
+            raise
+        self._router.worked(hop.peer_id)
 
     async def again_after(self, error: RemoteError) -> None:
         """Waits for a while, or raises `error` where it was tried often enough."""
         if self._attempt >= self._patience.attempts:
             raise error
-        if isinstance(error, MissingBlocks):
-            # With nobody else left, a server that failed may be asked again: it may have come back.
-            self.lost.clear()
         # A first failure has somebody else to turn to, mostly.
         pause_s = self._patience.pause_s(self._attempt - 1) if self._attempt else 0.0
         self._attempt += 1
         await asyncio.sleep(pause_s)
+        if isinstance(error, MissingBlocks):
+            # With nobody else left, a server that failed may be asked again: it may have come back.
+            self._router.forgive()
 
 
 def _rows(shape: torch.Size) -> list[slice]:
