@@ -24,6 +24,7 @@ from blockserver.client.auto.cache import RemoteCache
 from blockserver.client.auto.connection import Connection
 from blockserver.client.auto.generating import Generating
 from blockserver.client.auto.inference_session import InferenceSession
+from blockserver.client.inspect.lens import LensRow, lens_ids, read
 from blockserver.client.inspect.walk import NOWHERE, Edit, Stops, everywhere
 from blockserver.client.model import RemoteModel
 from blockserver.client.training.prompts import LearnedPrompts
@@ -141,6 +142,24 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
             yield
         finally:
             self.blocks = before
+
+    @torch.no_grad()
+    def logit_lens(self, input_ids: torch.Tensor, top: int = 5) -> list[LensRow]:
+        """Which tokens would come after the last of `[tokens]` or `[1, tokens]`, by what is known at each boundary. Edits that
+        are in force count."""
+        ids = lens_ids(self.remote, input_ids.flatten().tolist(), top)
+        entering = self.remote.ends.embed(torch.tensor([ids], device=self.device))
+        states = self.blocks.boundaries(entering, edits=self.stops.edits)
+        return [read(self.remote.ends, boundary, state, top) for boundary, state in enumerate(states)]
+
+    @property
+    def transformer(self) -> Self:
+        """With `h`, Petals' name for the blocks: `model.transformer.h`."""
+        return self
+
+    @property
+    def h(self) -> RemoteBlocks:
+        return self.blocks
 
     def get_input_embeddings(self) -> nn.Module:
         return cast(nn.Module, self.remote.ends.model.get_input_embeddings())
