@@ -23,7 +23,7 @@ from swarm.routing import Route
 from swarm.wire.spans import Span
 
 OpenLane = Callable[[int, tuple[Span, ...]], Lane]
-"""Length of the session and the runs of blocks between which hidden states come back -> sessions that open at their first step."""
+"""Tokens of the session, and the runs of blocks between which hidden states come back -> sessions that open when stepped."""
 
 
 @dataclass
@@ -178,7 +178,9 @@ class RemoteCache(Cache):
         if together(padding) != tuple(group.rows for group in self._groups):
             raise LocalError("the rows or their padding are not those that the session was begun with")
         if parts != self._parts:
-            raise LocalError("a session keeps the boundaries at which it was begun: edits, and whether hidden states are wanted")
+            raise LocalError(
+                "a session keeps the boundaries at which it was begun: of edits, and of hidden states that are wanted"
+            )
 
     async def _step(
         self, part: Span, hidden: torch.Tensor, prefix: int, prompts: torch.Tensor | None, *, first: bool

@@ -28,6 +28,7 @@ from blockserver.client.inspect.lens import LensRow, lens_ids, read
 from blockserver.client.inspect.walk import NOWHERE, Edit, Stops, everywhere
 from blockserver.client.model import RemoteModel
 from blockserver.client.training.prompts import LearnedPrompts
+from blockserver.model.cache_folder import Hold
 from blockserver.model.cutting import causal_class
 from swarm.errors import LocalError
 from swarm.routing import Hop
@@ -36,7 +37,7 @@ IGNORED = frozenset({"num_items_in_batch", "output_attentions"})
 """What trainers and generation pass along; attention weights stay with the servers, so they are given to nobody."""
 
 
-class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type: ignore[misc]
+class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type: ignore[misc, no-untyped-call]
     """Make it with `AutoDistributedModelForCausalLM.from_pretrained`; close it, or use it as a context manager.
 
     One call at a time, but for generation, which threads may do side by side.
@@ -56,11 +57,13 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
         """All blocks, to be called, sliced and looked into."""
         self.stops: Stops = NOWHERE
         self.active_session: InferenceSession | None = None
-        self.post_init()
+        self.files: Hold | None = None
+        """Keeps files that were fetched for it where they are."""
+        cast(Any, self).post_init()
         self.ends = remote.ends.parts
         self.learned: LearnedPrompts | None = None
         self.loss_type = "ForCausalLM"
-        self.eval()
+        cast(Any, self).eval()
 
     # --------------------------------------------------------------------------------------------------------- forward
 
@@ -77,8 +80,8 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
         return_dict: bool | None = None,
         **others: Any,
     ) -> CausalLMOutputWithPast | tuple[Any, ...]:
-        """As transformers' causal models. With a `cache` (a `RemoteCache`) tokens follow those in it, without gradients; without
-        one each call is a pass of its own. `attention_mask` may hide padding, on the left or, without a cache, on the right.
+        """As transformers' causal models. With a `RemoteCache` tokens follow those in it, without gradients; without one each
+        call is a pass of its own. `attention_mask` may hide padding, on the left or, without a cache, on the right.
 
         Raises MissingBlocks or another RemoteError where the swarm cannot serve, LocalError for what servers cannot be told.
         """
@@ -127,8 +130,9 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
     def editing(self, edits: Mapping[int, Edit]) -> Iterator[None]:
         """Within, what enters block b is what `edits[b]` makes of it, in every call; `edits[number of blocks]` is for what
         leaves the last one. An edit gets `[batch, tokens, hidden]`; learned prompts come first, padding holds zeros."""
-        before, self.stops = self.stops, Stops(dict(edits))
-        self.stops.check(self.blocks.span)
+        stops = Stops(dict(edits))
+        stops.check(self.blocks.span)
+        before, self.stops = self.stops, stops
         try:
             yield
         finally:
@@ -162,16 +166,16 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
         return self.blocks
 
     def get_input_embeddings(self) -> nn.Module:
-        return cast(nn.Module, self.remote.ends.model.get_input_embeddings())
+        return self.remote.ends.model.get_input_embeddings()
 
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.remote.ends.model.set_input_embeddings(value)
 
     def get_output_embeddings(self) -> nn.Module:
-        return cast(nn.Module, self.remote.ends.model.get_output_embeddings())
+        return cast(nn.Module, cast(Any, self.remote.ends.model).get_output_embeddings())
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
-        self.remote.ends.model.set_output_embeddings(new_embeddings)
+        cast(Any, self.remote.ends.model).set_output_embeddings(new_embeddings)
 
     # ------------------------------------------------------------------------------------------------------------- end
 
@@ -179,6 +183,8 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
         """Leaves the swarm. May be called twice."""
         self.remote.close()
         self.connection.close()
+        if self.files is not None:
+            self.files.release()
 
     def __enter__(self) -> Self:
         return self

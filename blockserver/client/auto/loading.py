@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import torch
 from transformers import GenerationConfig
@@ -22,6 +22,7 @@ from blockserver.client.routes import as_router
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
 from blockserver.client.training.prompts import LearnedPrompts
+from blockserver.model.cache_folder import Hold
 from blockserver.model.facts import read_config, read_facts
 from blockserver.model.hub import Source, fetch_ends
 from blockserver.places import cache_folder
@@ -71,14 +72,13 @@ class AutoDistributedModelForCausalLM:
                 folder, connection.node.p2p, router, prefix=prefix, dtype=chosen, limits=limits, patience=patience
             )
             model = distributed(folder, connection, remote)
+            if tuning_mode is not None:
+                table = cast(torch.Tensor, model.get_input_embeddings().weight)
+                model.learned = LearnedPrompts(tuning_mode, pre_seq_len, table, facts.num_blocks)
         except BaseException:
             connection.close()
             raise
-        model.hold = hold
-        if tuning_mode is not None:
-            model.learned = LearnedPrompts(
-                tuning_mode, pre_seq_len, model.get_input_embeddings().weight, facts.num_blocks
-            )
+        model.files = hold
         return model
 
 
@@ -94,7 +94,7 @@ def distributed(folder: Path, connection: Connection, remote: RemoteModel) -> Di
 
 def _files(
     model: str | PathLike[str], revision: str | None, token: str | None, cache_dir: str | PathLike[str] | None
-) -> tuple[Path, Any]:
+) -> tuple[Path, Hold | None]:
     """The folder, and what keeps its files there."""
     folder = Path(model)
     if folder.is_dir():

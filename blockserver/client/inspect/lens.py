@@ -34,9 +34,7 @@ class LensRow:
     chances: tuple[float, ...]
 
 
-async def logit_lens(
-    model: RemoteModel, input_ids: Sequence[int], top: int = 5, chain: Chain | None = None
-) -> list[LensRow]:
+async def logit_lens(model: RemoteModel, input_ids: Sequence[int], top: int = 5, chain: Chain | None = None) -> list[LensRow]:
     """A row for each boundary, after the last of `input_ids`. One pass for each block; no session, nothing is kept.
 
     LocalError where ids or numbers make no sense, MissingBlocks or another RemoteError where the swarm cannot serve. `chain`

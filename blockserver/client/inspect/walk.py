@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 
@@ -45,14 +46,16 @@ def everywhere(span: Span, edits: Mapping[int, Edit] | None = None) -> Stops:
 def segments(span: Span, boundaries: Collection[int]) -> tuple[Span, ...]:
     """The span cut at those boundaries that lie inside it."""
     cuts = sorted({span.start, span.end, *(boundary for boundary in boundaries if span.start < boundary < span.end)})
-    return tuple(Span(start, end) for start, end in zip(cuts, cuts[1:], strict=False))
+    return tuple(Span(start, end) for start, end in pairwise(cuts))
 
 
 def cut(span: Span, stops: Stops) -> tuple[Span, ...]:
     return segments(span, {*stops.edits, *stops.watch})
 
 
-def walk(hidden: torch.Tensor, parts: Sequence[Span], through: Through, stops: Stops) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+def walk(
+    hidden: torch.Tensor, parts: Sequence[Span], through: Through, stops: Stops
+) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
     """What comes out of the last part, and what was noted. LocalError where an edit changes the shape."""
     seen: dict[int, torch.Tensor] = {}
     hidden = _stop(hidden, parts[0].start, stops, seen)
@@ -67,9 +70,7 @@ def _stop(hidden: torch.Tensor, boundary: int, stops: Stops, seen: dict[int, tor
         edited = edit(hidden)
         if edited is not None:
             if edited.shape != hidden.shape:
-                raise LocalError(
-                    f"the edit at boundary {boundary} gave {list(edited.shape)} in place of {list(hidden.shape)}"
-                )
+                raise LocalError(f"the edit at boundary {boundary} gave {list(edited.shape)} in place of {list(hidden.shape)}")
             hidden = edited
     if boundary in stops.watch:
         seen[boundary] = hidden

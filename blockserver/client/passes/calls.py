@@ -27,11 +27,13 @@ WIDEST_ANSWER = torch.float32.itemsize
 BACKWARD_COST = 3.0
 """A backward pass recomputes forward and then takes about twice as long again."""
 
+PATIENT = Limits()
+
 _NOTHING = torch.empty(0)
 
 
 async def forward(
-    p2p: P2P, prefix: str, hop: Hop, hidden: torch.Tensor, prompts: torch.Tensor | None = None, limits: Limits = Limits()
+    p2p: P2P, prefix: str, hop: Hop, hidden: torch.Tensor, prompts: torch.Tensor | None = None, limits: Limits = PATIENT
 ) -> torch.Tensor:
     """Hidden states `[batch, tokens, hidden]` through the hop's blocks, in the dtype given. `prompts` `[blocks, batch, prefix,
     hidden]`. Raises RemoteError or Unreachable."""
@@ -49,7 +51,7 @@ async def backward(
     hidden: torch.Tensor,
     gradient: torch.Tensor,
     prompts: torch.Tensor | None = None,
-    limits: Limits = Limits(),
+    limits: Limits = PATIENT,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Gradients of `hidden` and of `prompts` (None where none were given), from that of the hop's output."""
     given = [hidden, gradient, _NOTHING if prompts is None else prompts]

@@ -31,12 +31,12 @@ def through_swarm(
 
     Raises MissingBlocks or another RemoteError, in the backward pass too, where the swarm cannot serve.
     """
-    return cast(torch.Tensor, _ThroughSwarm.apply(runs, chain, span, hidden, prompts))
+    return cast(torch.Tensor, cast(Any, _ThroughSwarm).apply(runs, chain, span, hidden, prompts))
 
 
 class _ThroughSwarm(torch.autograd.Function):
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any, runs: Runs, chain: Chain, span: Span, hidden: torch.Tensor, prompts: torch.Tensor | None
     ) -> torch.Tensor:
         given = None if prompts is None else prompts.detach().to(hidden.dtype)
@@ -46,8 +46,8 @@ class _ThroughSwarm(torch.autograd.Function):
         return output
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:  # type: ignore[override]
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[Any, ...]:
         runs, chain, span, given, trace = ctx.pass_made
         of_hidden, of_prompts = runs.run(chain.backward(trace, gradient, span, given))
         if of_prompts is not None:

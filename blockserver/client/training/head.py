@@ -5,7 +5,7 @@ LoRA: Hu et al., "LoRA: Low-Rank Adaptation of Large Language Models" (2021). Kn
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -40,7 +40,7 @@ class LoraLinear(nn.Module):
 def add_lora(model: PreTrainedModel, rank: int = 8, alpha: float = 16.0) -> LoraLinear:
     """Puts a LoRA beside the model's head; its two matrices are what is trained. LocalError where there is one already."""
     lora = LoraLinear(_plain_head(model), rank, alpha)
-    model.set_output_embeddings(lora)
+    cast(Any, model).set_output_embeddings(lora)
     return lora
 
 
@@ -52,12 +52,12 @@ def train_head(model: PreTrainedModel) -> nn.Linear:
         own.weight = nn.Parameter(head.weight.detach().clone())
         if head.bias is not None:
             own.bias = nn.Parameter(head.bias.detach().clone())
-    model.set_output_embeddings(own)
+    cast(Any, model).set_output_embeddings(own)
     return own
 
 
 def _plain_head(model: PreTrainedModel) -> nn.Linear:
-    head = model.get_output_embeddings()
+    head = cast(Any, model).get_output_embeddings()
     if not isinstance(head, nn.Linear):
         raise LocalError("the head was replaced already")
     return head

@@ -28,9 +28,8 @@ def load_trained(model: nn.Module, file: Path | str) -> None:
         raise LocalError(f"{file} cannot be read as safetensors: {error}") from error
     own = _trainable(model)
     if {name: weight.shape for name, weight in saved.items()} != {name: weight.shape for name, weight in own.items()}:
-        raise LocalError(
-            f"{file} holds {', '.join(sorted(saved)) or 'nothing'}; what this model trains is {', '.join(sorted(own)) or 'nothing'}"
-        )
+        theirs, ours = (", ".join(sorted(names)) or "nothing" for names in (saved, own))
+        raise LocalError(f"{file} holds {theirs}; what this model trains is {ours}")
     with torch.no_grad():
         for name, weight in own.items():
             weight.copy_(saved[name])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -53,11 +54,17 @@ def swarm(folder: Path, *cuts: int) -> Iterator[Swarm]:
 async def _start(stack: AsyncExitStack, folder: Path, cuts: tuple[int, ...]) -> Swarm:
     facts = read_facts(folder)
     edges = [0, *cuts, facts.num_blocks]
-    spans = [Span(start, end) for start, end in zip(edges, edges[1:], strict=False)]
+    spans = [Span(start, end) for start, end in pairwise(edges)]
     [boot] = await stack.enter_async_context(loopback.nodes(1))
     for span in spans:
         made: ServeConfig = await living.config(
-            boot, folder, block_indices=span, prefix=facts.prefix, cache_tokens=4_096, throughput=100.0, check_reachability=False
+            boot,
+            folder,
+            block_indices=span,
+            prefix=facts.prefix,
+            cache_tokens=4_096,
+            throughput=100.0,
+            check_reachability=False,
         )
         await stack.enter_async_context(living.serving(made))
     reader = await stack.enter_async_context(loopback.reader_of(boot))

@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import DynamicCache, GenerationMixin, PreTrainedModel, TextIteratorStreamer, pipeline
 
-from blockserver.client.auto.causal_lm import DistributedCausalLM
 from blockserver.client.auto.cache import RemoteCache
+from blockserver.client.auto.causal_lm import DistributedCausalLM
 from swarm.errors import LocalError
+from swarm.wire.spans import Span
 from tests.blockserver.client.threaded import handlers
 from tests.blockserver.client.words import word_tokenizer
 from tests.tiny_models import save_tiny_model
-from swarm.wire.spans import Span
 
 IDS = torch.tensor([[5, 17, 42, 8], [9, 3, 33, 71]])
 PADDED = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])

@@ -44,9 +44,7 @@ def test_only_what_is_new_is_sent(distributed: DistributedCausalLM, monkeypatch:
     with distributed.inference_session(max_length=32) as session:
         sent: list[int] = []
         walk = session.cache.walk
-        monkeypatch.setattr(
-            session.cache, "walk", lambda hidden, *rest: sent.append(hidden.shape[1]) or walk(hidden, *rest)
-        )
+        monkeypatch.setattr(session.cache, "walk", lambda hidden, *rest: sent.append(hidden.shape[1]) or walk(hidden, *rest))
         distributed.generate(IDS, **THREE)
         distributed.generate(MORE, **THREE)
     assert sent == [4, 1, 1, 3, 1, 1]
