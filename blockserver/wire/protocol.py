@@ -301,6 +301,11 @@ def uids(prefix: str, span: Span) -> str:
     return " ".join(block_uid(prefix, block) for block in span)
 
 
+def pass_metadata(tensors: int) -> bytes:
+    """Of a forward or backward pass without a session."""
+    return codec.encode({"points": 0.0, "active_adapter": None, "args_structure": structure(tensors)})
+
+
 def opening_metadata(
     session_id: str, step_id: str, max_length: int, alloc_timeout_s: float | None, push_from: str | None = None
 ) -> bytes:
