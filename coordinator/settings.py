@@ -34,6 +34,10 @@ SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
 SEPAL_JOIN_ADDRESSES = env.words("SEPAL_JOIN_ADDRESSES")
 
+# The gateway that the chat page talks through (`sepal gateway`), and the key that it wants, if it wants one.
+SEPAL_GATEWAY_URL = env.text("SEPAL_GATEWAY_URL").rstrip("/")
+SEPAL_GATEWAY_KEY = env.text("SEPAL_GATEWAY_KEY")
+
 # Hints and forms are small; whatever is longer is refused before it is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 

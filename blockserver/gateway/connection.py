@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 
 from blockserver.client.discovery import RouteFinder, candidates
 from blockserver.client.model import RemoteModel
@@ -22,9 +23,10 @@ class Connection:
         self.node, self.connected = node, True
         self._config, self._model, self._sight = config, model, sight
 
-    async def keep(self, interval_s: float) -> None:
-        """Until cancelled."""
+    async def keep(self, interval_s: float, alive: Callable[[], object] = lambda: None) -> None:
+        """Until cancelled. `alive` is called each time: this loop runs as long as the process does its work."""
         while True:
+            alive()
             try:
                 await self.look_after()
             # Door: whatever goes wrong here is tried again; without it the gateway would go blind in silence.

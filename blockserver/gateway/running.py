@@ -26,6 +26,7 @@ from blockserver.gateway.turns import Turns
 from blockserver.gateway.voice import Voice
 from blockserver.model.facts import read_facts
 from blockserver.ready import write_ready_file
+from blockserver.serving.systemd import Systemd
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.errors import LocalError
 
@@ -68,19 +69,22 @@ async def _serve(
         metrics.watch(lambda: turns.running, lambda: turns.waiting, lambda: len(sight.missing_since))
         studio = Studio(voice, turns, sight, metrics)
         gateway = Gateway(studio, config.api_keys, config.trusted_proxies, lambda: connection.connected, began=int(time.time()))
-        keeping = asyncio.create_task(connection.keep(limits.LOOK_S))
-        try:
+        systemd = Systemd()
+        keeping = asyncio.create_task(connection.keep(limits.LOOK_S, systemd.alive))
+
+        def started() -> None:
             address = address_of(listener)
             log.info("answering for %s at %s/v1 (%d tokens of context)", voice.names[0], address, voice.context)
-            await serve_http(gateway.app(), listener, stop, studio, lambda: _tell(config, address))
+            write_ready_file(config.ready_file, {"url": address, "pid": os.getpid()})
+            systemd.ready(f"answering at {address}/v1")
+
+        try:
+            await serve_http(gateway.app(), listener, stop, studio, started)
         finally:
+            systemd.stopping()
             keeping.cancel()
             voice.close()
         return connection
-
-
-def _tell(config: GatewayConfig, address: str) -> None:
-    write_ready_file(config.ready_file, {"url": address, "pid": os.getpid()})
 
 
 class _Server(uvicorn.Server):
