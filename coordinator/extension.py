@@ -1,4 +1,6 @@
-"""Shows leases on the monitor's pages, in its JSON and metrics, without the monitor knowing of them."""
+"""Shows leases on the monitor's pages, in its JSON and metrics, and the chat page in its navigation; the monitor knows of
+neither.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 from coordinator.models import Lease, Phase
 from coordinator.tallies import DecisionCollector
-from monitor.extensions import Extension, register
+from monitor.extensions import Extension, Link, register, register_link
 
 SHOWN_FOR = timedelta(minutes=15)
 """How long a closed lease stays on the page: long enough to see how a hole was repaired."""
@@ -20,6 +22,10 @@ def register_leases() -> None:
     register(
         Extension(key="leases", template="coordinator/leases.html", documents=lease_documents, collector=DecisionCollector)
     )
+
+
+def register_chat() -> None:
+    register_link(Link("/chat", "Chat"))
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from django.urls import include, path
 
 from coordinator import views
 from coordinator.api import api
+from coordinator.chat import views as chat
 
 urlpatterns = [
     path("api/v1/", api.urls),
@@ -13,6 +14,8 @@ urlpatterns = [
     path("what-if", views.what_if, name="what-if"),
     path("hints", views.hints, name="hints"),
     path("hints/<uuid:hint_id>", views.one_hint, name="hint"),
+    path("chat", chat.chat, name="chat"),
+    path("chat/stream", chat.stream, name="chat-stream"),
     path("", include("monitor.urls")),
 ]
 

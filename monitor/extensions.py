@@ -1,5 +1,5 @@
-"""What others show on the monitor's pages and in its JSON. The monitor observes and does not know who advises; whoever
-does registers here when Django starts (`AppConfig.ready`).
+"""What others show on the monitor's pages, in its navigation and in its JSON. The monitor observes and does not know who
+advises; whoever does registers here when Django starts (`AppConfig.ready`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,14 @@ class Extension:
     collector: Callable[[str], Collector] | None = None
 
 
+@dataclass(frozen=True)
+class Link:
+    """One more page in the navigation."""
+
+    path: str
+    words: str
+
+
 _extensions: dict[str, Extension] = {}
 
 
@@ -31,3 +39,15 @@ def register(extension: Extension) -> None:
 
 def registered() -> tuple[Extension, ...]:
     return tuple(_extensions[key] for key in sorted(_extensions))
+
+
+_links: dict[str, Link] = {}
+
+
+def register_link(link: Link) -> None:
+    _links[link.path] = link
+
+
+def links() -> tuple[Link, ...]:
+    """In the order in which they were registered."""
+    return tuple(_links.values())
