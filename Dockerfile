@@ -1,4 +1,4 @@
-# Two images from one source: `site` (web, workers, beat) and `blockserver` (bootstrap peers, block servers, the client).
+# Two images from one source: `site` (web, workers, beat) and `blockserver` (bootstrap peers, block servers, gateway).
 #   docker build --target site -t sepal-site .
 #   docker build --target blockserver -t sepal-blockserver .
 
@@ -28,7 +28,7 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=60s \
 CMD ["python", "-m", "daphne", "-b", "0.0.0.0", "-p", "8000", "coordinator.asgi:application"]
 
 FROM source AS blockserver
-RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.txt -e '.[blockserver]'
+RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.txt -e '.[gateway]'
 RUN install -d -o sepal -g sepal /state /swarm
 USER sepal
 EXPOSE 31337

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from blockserver.commands import canary, config, machine, serve, use
+from blockserver.commands import canary, config, gateway, machine, serve, use
 from blockserver.commands.options import checked
 from blockserver.commands.words import Command, Group
 from blockserver.places import settings_file
@@ -72,6 +72,7 @@ COMMANDS = (
     (serve.serve, "Serve blocks of a model: follow the coordinator's hints, or decide alone where none is set or it is away."),
     (serve.bootstrap, "Run a DHT peer by which others enter the swarm. It serves no blocks."),
     (use.chat, "Ask the swarm; the answer streams to stdout. Beside a running demo, model and peers are known."),
+    (gateway.gateway, "Answer OpenAI's HTTP interface from the swarm: /v1/models, /v1/chat/completions, /v1/completions."),
     (use.status, "Can the swarm's models be used now? Reads the site's JSON."),
     (use.hints, "Where is a server needed most? Reads the site's JSON."),
     (

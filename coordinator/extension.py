@@ -1,4 +1,6 @@
-"""Shows leases on the monitor's pages, in its JSON and metrics, without the monitor knowing of them."""
+"""Shows leases on the monitor's pages, in its JSON and metrics, and the chat page in its navigation; the monitor knows of
+neither.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
 from coordinator.sight import promises_of
 from coordinator.tallies import DecisionCollector
-from monitor.extensions import Extension, Panel, register, register_panel
+from monitor.extensions import Extension, Link, Panel, register, register_link, register_panel
 from monitor.published import Watch
 from swarm.coverage import coverage
 from swarm.wire.hints import ReasonCode
@@ -48,6 +50,10 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
         {"prefix": item.prefix, "blocks": card.blocks, "reason": card.reason, "effect": card.effect}
         for _, _, item, card in ranked[:NEEDED_SHOWN]
     ]
+
+
+def register_chat() -> None:
+    register_link(Link("/chat", "Chat"))
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:

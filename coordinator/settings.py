@@ -45,6 +45,10 @@ SEPAL_MAIL_FROM = env.text("SEPAL_MAIL_FROM") if env.text("SEPAL_SMTP_URL") else
 # Webhooks over http and into this machine's own networks. For a site whose users are all trusted: everyone may ask for one.
 SEPAL_ALERTS_PRIVATE = env.flag("SEPAL_ALERTS_PRIVATE")
 
+# The gateway that the chat page talks through (`sepal gateway`), and the key that it wants, if it wants one.
+SEPAL_GATEWAY_URL = env.text("SEPAL_GATEWAY_URL").rstrip("/")
+SEPAL_GATEWAY_KEY = env.text("SEPAL_GATEWAY_KEY")
+
 # Hints and forms are small; whatever is longer is refused before it is parsed.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 

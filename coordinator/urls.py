@@ -7,6 +7,7 @@ from django.urls import include, path
 
 from coordinator import views
 from coordinator.api import api
+from coordinator.chat import views as chat
 from monitor.feeds.views import events
 
 urlpatterns = [
@@ -18,6 +19,8 @@ urlpatterns = [
     path("what-if", views.what_if, name="what-if"),
     path("hints", views.hints, name="hints"),
     path("hints/<uuid:hint_id>", views.one_hint, name="hint"),
+    path("chat", chat.chat, name="chat"),
+    path("chat/stream", chat.stream, name="chat-stream"),
     path("", include("monitor.urls")),
 ]
 

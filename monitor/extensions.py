@@ -1,5 +1,5 @@
-"""What others show on the monitor's pages and in its JSON. The monitor observes and does not know who advises; whoever
-does registers here when Django starts (`AppConfig.ready`).
+"""What others show on the monitor's pages, in its navigation and in its JSON. The monitor observes and does not know who
+advises; whoever does registers here when Django starts (`AppConfig.ready`).
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ class Panel:
     items: Callable[[Watch], list[Any]]
 
 
+class Link:
+    """One more page in the navigation."""
+
+    path: str
+    words: str
+
+
 _extensions: dict[str, Extension] = {}
 _panels: dict[str, Panel] = {}
 
@@ -51,3 +58,15 @@ def register_panel(panel: Panel) -> None:
 
 def panels() -> tuple[Panel, ...]:
     return tuple(_panels[key] for key in sorted(_panels))
+
+
+_links: dict[str, Link] = {}
+
+
+def register_link(link: Link) -> None:
+    _links[link.path] = link
+
+
+def links() -> tuple[Link, ...]:
+    """In the order in which they were registered."""
+    return tuple(_links.values())

@@ -10,7 +10,7 @@ import typer
 
 from blockserver.commands import options
 
-SECRETS = ("token",)
+SECRETS = ("token", "api_keys")
 ORIGINS = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}
 
 app = typer.Typer(help="The settings: flag, then environment (SEPAL_…), then file, then default.", rich_markup_mode=None)

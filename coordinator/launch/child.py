@@ -21,7 +21,7 @@ LAST_LINES = 20
 
 
 class Stage(IntEnum):
-    """Stopped from the highest to the lowest, users before what they use; servers first, so that they can say OFFLINE."""
+    """Stopped from the highest to the lowest, users before what they use; servers early, so that they can say OFFLINE."""
 
     POSTGRES = 0
     VALKEY = 1
@@ -30,6 +30,7 @@ class Stage(IntEnum):
     BEAT = 4
     BOOTSTRAP = 5
     SERVER = 6
+    GATEWAY = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,22 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    model: str
+    initial_peer: str
+    site: str
+    host: str
+    port: int
+    ready_file: str
+
+    def command(self, sepal: str) -> list[str]:
+        return [
+            *(sepal, "gateway", "--model", self.model, "--initial-peers", self.initial_peer, "--site", self.site),
+            *("--host", self.host, "--port", str(self.port), "--ready-file", self.ready_file),
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SiteEnvironment:
     database_url: str
     redis_url: str
@@ -90,6 +106,7 @@ class SiteEnvironment:
     swarm: str
     initial_peers: str
     crawl_interval_s: float
+    gateway_url: str = ""
 
     def variables(self) -> dict[str, str]:
         return {
@@ -100,6 +117,7 @@ class SiteEnvironment:
             "SEPAL_SWARM": self.swarm,
             "SEPAL_INITIAL_PEERS": self.initial_peers,
             "SEPAL_CRAWL_INTERVAL_S": f"{self.crawl_interval_s:g}",
+            "SEPAL_GATEWAY_URL": self.gateway_url,
             "SEPAL_ALLOWED_HOSTS": "127.0.0.1,localhost",
             "DJANGO_SETTINGS_MODULE": "coordinator.settings",
         }

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from coordinator.launch import commands, loopback
 from coordinator.launch.child import Recipe, Stage
 from coordinator.launch.follow import Follower
+from coordinator.launch.gateway import gateway_url, start_gateway, wait_for_gateway, ways_to_ask
 from coordinator.launch.narrate import narrate
-from coordinator.launch.ports import LOOPBACK, site_port
+from coordinator.launch.ports import LOOPBACK, gateway_port, site_port
 from coordinator.launch.run_folder import PROJECT, RunFolder, kept_secret, write_json
 from coordinator.launch.services import start_services
 from coordinator.launch.site import start_site
@@ -49,6 +51,8 @@ class Demo:
     folder: RunFolder
     plan: Plan
     port: int
+    gateway: str
+    """Its address."""
     bootstrap: str = ""
     servers: list[DemoServer] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
@@ -82,6 +86,7 @@ class Demo:
         state = {
             "site": self.url,
             "bootstrap": self.bootstrap,
+            "gateway": self.gateway,
             "model": str(self.plan.model),
             "launcher_pid": os.getpid(),
             "servers": [server.entry() for server in self.servers],
@@ -92,7 +97,8 @@ class Demo:
 
 def run_demo(supervisor: Supervisor, folder: RunFolder, plan: Plan, env: Mapping[str, str]) -> None:
     """Until somebody asks to stop."""
-    demo = Demo(supervisor, folder, plan, site_port(plan.port))
+    port = site_port(plan.port)
+    demo = Demo(supervisor, folder, plan, port, gateway_url(gateway_port(port)))
     try:
         _start(demo, {**env, "PYTHONUNBUFFERED": "1", "HIVEMIND_COLORS": "0"})
         say(_banner(demo))
@@ -117,8 +123,12 @@ def _start(demo: Demo, env: Mapping[str, str]) -> None:
         swarm=SWARM,
         initial_peers=demo.bootstrap,
         crawl_interval_s=plan.crawl_interval_s,
+        gateway_url=demo.gateway,
     )
     start_site(supervisor, folder, {**env, **settings.variables()}, demo.port)
+    gateway = start_gateway(
+        supervisor, folder, env, str(plan.model), demo.bootstrap, demo.url, urlsplit(demo.gateway).port or 0
+    )
     for number in range(1, plan.servers + 1):
         server = commands.Server(
             name=f"demo-{number}",
@@ -131,6 +141,7 @@ def _start(demo: Demo, env: Mapping[str, str]) -> None:
         )
         demo.servers.append(start_server(supervisor, folder, env, f"server-{number}", server, demo.look))
         demo.write_state()
+    wait_for_gateway(supervisor, folder, gateway, demo.look)
 
 
 def _ensure_model(supervisor: Supervisor, model: Path, env: Mapping[str, str]) -> None:
@@ -183,6 +194,10 @@ def _banner(demo: Demo) -> str:
             '    .venv/bin/sepal chat "What is the capital of France?"',
             "    make kill          kills one server; the page shows the gap, and the swarm heals",
             f"    curl {demo.url}/api/v1/models",
+            f"    {demo.url}/chat    to talk with the swarm",
+            "",
+            f"  The gateway answers OpenAI's interface at {demo.gateway}/v1:",
+            *(f"    {line}" for line in ways_to_ask(demo.gateway, demo.plan.model.name)),
             "",
             f"  Logs are in {demo.folder.logs}. Ctrl-C stops everything.",
             rule,

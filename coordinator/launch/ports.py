@@ -9,6 +9,7 @@ from swarm.errors import LocalError
 
 LOOPBACK = "127.0.0.1"
 DEFAULT_SITE_PORT = 8000
+DEFAULT_GATEWAY_PORT = 8900
 
 
 def free_port() -> int:
@@ -40,4 +41,13 @@ def site_port(asked: int | None) -> int:
         return DEFAULT_SITE_PORT
     port = free_port()
     say(f"Port {DEFAULT_SITE_PORT} is taken; the site uses port {port} instead. Choose one with --port.")
+    return port
+
+
+def gateway_port(site: int) -> int:
+    """The default one, or any free one where that is taken, or about to be by the site."""
+    if site != DEFAULT_GATEWAY_PORT and is_free(DEFAULT_GATEWAY_PORT):
+        return DEFAULT_GATEWAY_PORT
+    port = free_port()
+    say(f"Port {DEFAULT_GATEWAY_PORT} is taken; the gateway uses port {port} instead.")
     return port

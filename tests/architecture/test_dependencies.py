@@ -17,7 +17,7 @@ OURS = {"swarm", "monitor", "coordinator", "blockserver"}
 ROOMS = {
     # What may be imported: the base dependencies and those of these extras.
     "swarm": {"blockserver"},
-    "blockserver": {"blockserver", "demo", "quantisation"},
+    "blockserver": {"blockserver", "demo", "gateway", "quantisation"},
     "monitor": {"crawler"},
     "coordinator": {"crawler", "embedded"},
 }

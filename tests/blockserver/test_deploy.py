@@ -30,7 +30,7 @@ def settings(unit: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+)=(.*)$", text, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("unit", ["sepal-server.service", "sepal-bootstrap.service"])
+@pytest.mark.parametrize("unit", ["sepal-server.service", "sepal-bootstrap.service", "sepal-gateway.service"])
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
 def test_systemd_finds_nothing_wrong(unit: str, tmp_path: Path) -> None:
     text = (PROJECT / "deploy/systemd" / unit).read_text()
@@ -41,7 +41,10 @@ def test_systemd_finds_nothing_wrong(unit: str, tmp_path: Path) -> None:
     assert (checked.returncode, about_it) == (0, [])
 
 
-@pytest.mark.parametrize(("unit", "command"), [("sepal-server.service", "serve"), ("sepal-bootstrap.service", "bootstrap")])
+@pytest.mark.parametrize(
+    ("unit", "command"),
+    [("sepal-server.service", "serve"), ("sepal-bootstrap.service", "bootstrap"), ("sepal-gateway.service", "gateway")],
+)
 def test_a_unit_sets_only_what_its_command_knows(unit: str, command: str) -> None:
     said = settings(unit)
     assert said["ExecStart"] == f"/opt/sepal/.venv/bin/sepal {command}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -30,8 +31,16 @@ def _database_url() -> str:
 
 @pytest.fixture(scope="session")
 def site(django_db_setup: None) -> Iterator[str]:
-    """Its address. The line that daphne prints when it listens is what this waits for."""
-    env = {**os.environ, "DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1"}
+    """Its address."""
+    with running_site() as address:
+        yield address
+
+
+@contextlib.contextmanager
+def running_site(**settings: str) -> Iterator[str]:
+    """The line that daphne prints when it listens is what this waits for."""
+    own = {"DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1"}
+    env = {**os.environ, **own, **settings}
     command = [sys.executable, "-m", "daphne", "-e", "tcp:port=0:interface=127.0.0.1", "coordinator.asgi:application"]
     with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:

@@ -74,7 +74,7 @@ def sepal(folder: Path, words: list[str]) -> None:
     said: dict[str, Any] = {"peer_id": f"QmPeerOf-{ready.stem}", "pid": os.getpid()}
     if words[0] == "bootstrap":
         said["addresses"] = ["/ip4/127.0.0.1/tcp/1234/p2p/QmBootstrap"]
-    else:
+    elif words[0] == "serve":
         if not Path(words[1]).is_dir():
             sys.exit(f"there is no model folder {words[1]}")
         said["span"] = SPANS[int(ready.stem.rpartition("-")[2]) - 1]

@@ -50,6 +50,9 @@ def test_it_starts_tells_what_happens_and_leaves_nothing(start: Start, model: Pa
     ]
     assert shown["launcher_pid"] == launcher.process.pid
     assert shown["bootstrap"].endswith("/p2p/QmBootstrap")
+    said = launcher.line("  The gateway answers OpenAI's interface at ")
+    assert said == f"{shown['gateway']}/v1:"
+    launcher.line(f"    curl {shown['gateway']}/v1/chat/completions ")
     assert all(kernel.mark(server["pid"]) for server in shown["servers"])
     wait_for_story(launcher, "✓ runs")
 
@@ -66,10 +69,11 @@ def test_it_starts_tells_what_happens_and_leaves_nothing(start: Start, model: Pa
     assert not any(kernel.is_running(known) for known in children)
     assert not (run_dir / "demo.json").exists()
     order = (run_dir / "order").read_text().split()
-    assert sorted(order[:2]) == ["server-1", "server-3"]
-    assert order[2:4] == ["bootstrap", "beat"]
-    assert sorted(order[4:6]) == ["crawl", "worker"]
-    assert order[6:] == ["web"]
+    assert order[0] == "gateway"
+    assert sorted(order[1:3]) == ["server-1", "server-3"]
+    assert order[3:5] == ["bootstrap", "beat"]
+    assert sorted(order[5:7]) == ["crawl", "worker"]
+    assert order[7:] == ["web"]
     assert not any("DEBUG" in line for line in launcher.lines)
 
 
@@ -112,6 +116,16 @@ def test_a_web_process_that_dies_is_started_again_and_nothing_is_left(start: Sta
     wait_gone([web])
     assert launcher.stop() == 0
     wait_gone(launcher.seen)
+
+
+def test_a_gateway_that_dies_is_started_again(start: Start, model: Path) -> None:
+    launcher = start_demo(start, model)
+    launcher.line("  Sepal is at ")
+    gateway = next(known for known in launcher.children() if "gateway" in known.command and "--grace" not in known.command)
+    kernel.send(gateway.pid, signal.SIGKILL)
+    launcher.line("gateway ended with exit status 137; it is started again.")
+    wait_gone([gateway])
+    assert launcher.stop() == 0
 
 
 def wait_for_story(launcher: Launcher, words: str, after: int = 0) -> None:

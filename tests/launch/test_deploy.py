@@ -50,6 +50,14 @@ EXPECTED = {
     "bootstrap": commands.Bootstrap(
         host_maddr=EVERYWHERE, identity_path="/swarm/bootstrap.id", ready_file="/swarm/bootstrap.json"
     ).command("sepal"),
+    "gateway": commands.Gateway(
+        model="/SmolLM2-135M-Instruct",
+        initial_peer="@bootstrap",
+        site="${SEPAL_URL:-http://localhost:8000}",
+        host="0.0.0.0",
+        port=8900,
+        ready_file="/state/ready.json",
+    ).command("sepal"),
     "server-1": server(1),
     "server-2": server(2),
 }

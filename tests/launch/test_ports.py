@@ -45,6 +45,19 @@ def test_another_port_than_the_default_is_chosen_and_named(
     assert capsys.readouterr().out == f"Port {taken} is taken; the site uses port {port} instead. Choose one with --port.\n"
 
 
+def test_the_gateway_moves_out_of_the_way_of_whoever_is_there_and_of_the_site(
+    taken: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    free = ports.free_port()
+    monkeypatch.setattr(ports, "DEFAULT_GATEWAY_PORT", free)
+    assert ports.gateway_port(site=1) == free
+    assert ports.gateway_port(site=free) != free
+    monkeypatch.setattr(ports, "DEFAULT_GATEWAY_PORT", taken)
+    port = ports.gateway_port(site=1)
+    assert ports.is_free(port)
+    assert f"Port {taken} is taken; the gateway uses port {port} instead." in capsys.readouterr().out
+
+
 def test_the_demo_says_so_before_it_starts_anything(start: Start, taken: int) -> None:
     launcher = start("demo", "--port", str(taken))
     launcher.line(f"Port {taken} is taken")

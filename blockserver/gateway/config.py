@@ -1,0 +1,95 @@
+"""The gateway's settings, checked where they are made, and its limits with their reasons."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from blockserver.client.session import Patience
+from blockserver.client.stream import Limits
+from swarm.errors import LocalError
+
+MAX_BODY = 256 * 1024
+"""Bytes of a request: several times the longest context that a session holds."""
+LONGEST_KEY = 512
+QUIET_S = 14.0
+"""Without a token for so long an answer that has begun is given up: whoever waits is told within 15 s."""
+FIRST_TOKEN_S = 60.0
+"""The prompt takes longer than a token ..."""
+PROMPT_TOKEN_S = 0.05
+"""... by this for each of its tokens, on slow volunteers' CPUs."""
+WAIT_S = 120.0
+"""In the queue. Answers take seconds; whoever has waited for two minutes has waited in vain."""
+PING_S = 10.0
+"""A comment in a silent stream keeps proxies from closing it."""
+SEND_S = 30.0
+"""A reader that takes nothing for so long is gone."""
+LOOK_S = 10.0
+"""Between two looks at p2pd and at the model's blocks."""
+STOP_S = 3.0
+"""For streams to say that the gateway stops."""
+
+PATIENCE = Patience(attempts=7, first_pause_s=0.1, longest_pause_s=2.0)
+"""Other servers are looked for so often that a broken answer is mended or given up before QUIET_S."""
+SERVER_LIMITS = Limits(open_s=5.0, step_s=6.0)
+"""A server that is silent for half of QUIET_S is replaced, while there is time left to do so."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayConfig:
+    model: Path
+    initial_peers: tuple[str, ...]
+    prefix: str | None = None
+    host: str = "127.0.0.1"
+    """Where to listen. Behind a proxy, with TLS there, this machine's loopback is right."""
+    port: int = 8900
+    """0 takes a free one."""
+    site: str | None = None
+    """Address of the site that watches the swarm, named where blocks have no server."""
+    api_keys: tuple[str, ...] = ()
+    """Without any, everybody who can connect may ask."""
+    trusted_proxies: tuple[str, ...] = ("127.0.0.0/8", "::1")
+    """Whose X-Forwarded-For is believed."""
+    max_concurrent: int = 16
+    """Answers at once."""
+    max_waiting: int = 64
+    max_waiting_each: int = 8
+    """Of one caller."""
+    max_length: int = 4_096
+    """Tokens of prompt and answer together; less where the model's context is shorter."""
+    ready_file: Path | None = None
+
+    def __post_init__(self) -> None:
+        _check(bool(self.initial_peers), "--initial-peers: at least one address is needed")
+        _check(0 <= self.port < 65_536, f"--port {self.port}: a port number, or 0 for any")
+        for name in ("max_concurrent", "max_waiting", "max_waiting_each", "max_length"):
+            least = 0 if name == "max_waiting" else 1
+            _check(getattr(self, name) >= least, f"--{name.replace('_', '-')} {getattr(self, name)}: at least {least}")
+        for key in self.api_keys:
+            _check(
+                0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable() and " " not in key,
+                "--api-keys: visible ASCII characters without blanks are expected",
+            )
+        for proxy in self.trusted_proxies:
+            _check(_is_network(proxy), f"--trusted-proxies {proxy}: an address or network such as 10.0.0.0/8 is expected")
+        if self.site is not None:
+            url = urlsplit(self.site)
+            _check(
+                url.scheme in ("http", "https") and bool(url.netloc),
+                f"--site {self.site}: an address such as https://swarm.example is expected",
+            )
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise LocalError(otherwise)

@@ -1,0 +1,80 @@
+"""What the page shows of an answer, ready for its template and for its script: the same words in both. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coordinator.chat.gateway import Event, LensRow, Report, Text, Waiting
+from swarm.wire.keys import looks_like_peer_id
+
+TAIL = 6
+_VISIBLE = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHop:
+    """`path` is empty where the peer id is none."""
+
+    short: str
+    path: str
+    blocks: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownReport:
+    hops: tuple[ShownHop, ...]
+    figures: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    after: str
+    hop: ShownHop | None
+    guesses: tuple[tuple[str, str], ...]
+
+
+def report(said: Report) -> ShownReport:
+    words = []
+    if said.tokens_per_second is not None:
+        words.append(f"{said.tokens_per_second:.1f} tok/s")
+    if said.recoveries:
+        words.append(f"{said.recoveries} {'server was' if said.recoveries == 1 else 'servers were'} replaced on the way")
+    return ShownReport(tuple(_hop(hop.peer_id, hop.blocks) for hop in said.route), " · ".join(words))
+
+
+def row(said: LensRow) -> ShownRow:
+    after = f"after block {said.blocks - 1}" if said.blocks else "before block 0"
+    guesses = tuple((visible(text), f"{100 * probability:.0f} %") for text, probability in said.guesses)
+    return ShownRow(after, _hop(said.peer_id, "") if said.peer_id else None, guesses)
+
+
+def event(said: Event) -> dict[str, Any]:
+    """One line of the stream to the page's script."""
+    if isinstance(said, Waiting):
+        return {"note": waiting(said.before)}
+    if isinstance(said, Text):
+        return {"text": said.text}
+    shown = report(said)
+    hops = [{"short": hop.short, "path": hop.path, "blocks": hop.blocks} for hop in shown.hops]
+    return {"report": {"hops": hops, "figures": shown.figures}}
+
+
+def waiting(before: int) -> str:
+    return (
+        "It is your turn next."
+        if not before
+        else f"{before} {'request comes' if before == 1 else 'requests come'} before yours."
+    )
+
+
+def visible(text: str) -> str:
+    """A token with its blanks to be seen."""
+    return "".join(_VISIBLE.get(letter, letter) for letter in text) or "(nothing)"
+
+
+def _hop(peer_id: str, blocks: str) -> ShownHop:
+    first, _, last = blocks.partition("-")
+    words = "" if not blocks else f"block {first}" if first == last else f"blocks {first}–{last}"
+    path = f"/p/{peer_id}" if looks_like_peer_id(peer_id) else ""
+    return ShownHop(f"…{peer_id[-TAIL:]}", path, words)
