@@ -66,6 +66,7 @@ INSTALLED_APPS = [
     "corsheaders",
     "csp",
     "monitor",
+    "monitor.hiding",
     "monitor.feeds",
     "monitor.alerts",
     # "monitor.exports",

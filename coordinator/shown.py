@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 from django.db.models.query import ModelIterable
 
 from coordinator.models import Lease
-from monitor.hiding.current import hidden_list
+from monitor.hiding.models import hidden_list
 from monitor.hiding.rules import HiddenList
 
 SPOKEN = ("peer_id", "reason", "close_reason", "inputs")

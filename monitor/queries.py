@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from monitor.gate import Held, Suspicion
-from monitor.hiding.current import hidden_by
+from monitor.hiding.models import hidden_list
 from monitor.hiding.rules import redacted
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
@@ -45,8 +45,7 @@ def watch(swarm: str, now: float | None = None) -> Watch:
     """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled: without those
     who are hidden."""
     seen = watch_everyone(swarm, now)
-    hidden = hidden_by(seen.rulings)
-    return replace(seen, published=redacted(seen.published, hidden)) if seen.published is not None else seen
+    return replace(seen, published=redacted(seen.published, hidden_list())) if seen.published is not None else seen
 
 
 def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:

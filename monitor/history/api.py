@@ -10,7 +10,7 @@ from django.http import HttpRequest, JsonResponse
 from ninja import Query, Router
 from ninja.errors import HttpError
 
-from monitor.hiding.current import hidden_list
+from monitor.hiding.models import hidden_list
 from monitor.history import uptime
 from monitor.history.documents import history_document, incident_document, models_of_peer, peer_document
 from monitor.history.incidents import confirmed

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.models import Q, QuerySet
 from django.db.models.query import ModelIterable
 
-from monitor.hiding.current import hidden_list
+from monitor.hiding.models import hidden_list
 from monitor.hiding.rules import HiddenList
 from monitor.history.minutes import moment
 from monitor.history.models import Incident

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from coordinator.desk.models import Kind
-from tests.coordinator.desk.people import decided
+from monitor.hiding.models import Hidden
 from tests.monitor.seeding import NOW, seed
 from tests.monitor.test_incidents import one_hole, torn, whole
 from tests.swarms import peer_id
@@ -120,7 +119,7 @@ def test_pages_link_to_their_feeds(client: Client) -> None:
 
 def test_a_hidden_peer_is_not_named_as_the_one_who_left(client: Client) -> None:
     one_hole()
-    decided(Kind.HIDDEN_PEER, peer_id("c"), until_s=None)
+    Hidden.objects.create(kind="peer", value=peer_id("c"))
     for path in ("/incidents.atom", "/incidents.json"):
         body = client.get(path).content.decode()
         assert peer_id("c")[-6:] not in body and "stopped answering" in body
