@@ -7,7 +7,6 @@ from typing import Any
 
 from monitor.extensions import registered
 from monitor.published import Published, Standing, Watch, rfc3339, standing, standings
-from monitor.rulings import listed
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
 from swarm.wire.spans import Span
@@ -53,7 +52,7 @@ def one_model_document(seen: Watch, prefix: str) -> dict[str, Any] | None:
 def model_document(published: Published, item: Standing) -> dict[str, Any]:
     model, covered = item.model, item.coverage
     slowest = covered.bottleneck
-    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
+    servers = [*model.servers, *published.absent.get(model.prefix, ())]
     return {
         "swarm": published.snapshot.swarm,
         "prefix": model.prefix,

@@ -10,7 +10,6 @@ from collections import Counter
 from typing import Any
 
 from monitor.published import Published, Standing, Watch, standings
-from monitor.rulings import listed
 from monitor.serving import cache_left_of, version_of
 from swarm.coverage import Verdict
 from swarm.snapshot import Model, PeerState, Server
@@ -52,7 +51,7 @@ def _model_report(item: Standing) -> dict[str, Any]:
         "name": name,
         "short_name": name.rstrip("/").rsplit("/", 1)[-1],
         "state": _MODEL_STATES[item.verdict],
-        "server_rows": [_server_row(model, server) for server in sorted(listed(model.servers), key=lambda s: s.peer_id)],
+        "server_rows": [_server_row(model, server) for server in sorted(model.servers, key=lambda s: s.peer_id)],
         "num_blocks": model.num_blocks,
         "repository": model.repository,
         "dht_prefix": model.prefix,
@@ -119,7 +118,7 @@ def _unreachable(published: Published | None) -> list[dict[str, str]]:
     return [
         {"peer_id": server.peer_id, "err": server.visit.detail or server.visit.outcome.value}
         for model in (published.snapshot.models if published else ())
-        for server in listed(model.servers)
+        for server in model.servers
         if server.state is PeerState.UNREACHABLE and server.visit
     ]
 

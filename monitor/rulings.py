@@ -1,5 +1,5 @@
-"""What the site's staff has decided, and the monitor honours: which servers count for nothing, what is not shown, when there
-is maintenance, what is noted about an incident.
+"""What the site's staff has decided, and the monitor honours: which servers count for nothing, when there is
+maintenance, what is noted about an incident. (Who is not shown is another matter: that changes nothing that is counted.)
 
 The monitor does not know who decides. Whoever does registers a `Staff` when Django starts; without one nothing is decided.
 Every decision ends by itself, and none changes what is stored of the swarm. Times are Unix seconds.
@@ -51,29 +51,19 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Rulings:
-    """What holds at one moment. `quarantined` says why, by peer id; `hidden_names` are case-folded."""
+    """What holds at one moment. `quarantined` says why, by peer id."""
 
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    hidden_peers: frozenset[str] = frozenset()
-    hidden_names: frozenset[str] = frozenset()
     maintenance: tuple[Maintenance, ...] = ()
 
     def obeyed(self, server: Server) -> Server:
         """The server as it may be counted and shown."""
-        why = self.quarantined.get(server.peer_id, "")
-        hidden = server.peer_id in self.hidden_peers
-        name = server.record.public_name
-        nameless = name is not None and (hidden or name.strip().casefold() in self.hidden_names)
-        if not (why or hidden or nameless):
+        why = self.quarantined.get(server.peer_id)
+        if why is None:
             return server
-        return replace(
-            server,
-            # Never checked, as far as anyone counts: neither online nor a loss.
-            state=PeerState.NOT_CHECKED if why and server.state is not PeerState.GONE else server.state,
-            record=replace(server.record, public_name=None) if nameless else server.record,
-            quarantined=why,
-            hidden=hidden,
-        )
+        # As if it had not been checked: neither online nor a loss.
+        state = server.state if server.state is PeerState.GONE else PeerState.NOT_CHECKED
+        return replace(server, state=state, quarantined=why)
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         models = (replace(model, servers=tuple(map(self.obeyed, model.servers))) for model in snapshot.models)
@@ -121,11 +111,6 @@ def register(who: Staff) -> None:
 
 def staff() -> Staff:
     return _staff
-
-
-def listed(servers: Iterable[Server]) -> list[Server]:
-    """Those that pages and JSON may name. The others count for their blocks all the same."""
-    return [server for server in servers if not server.hidden]
 
 
 def announced(windows: Iterable[Maintenance], prefix: str, since: float, until: float) -> Maintenance | None:

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass
 
 from monitor.published import Published, Sighting, Standing, ago
-from monitor.rulings import listed
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
@@ -119,7 +118,7 @@ def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:
 
 def server_lines(published: Published, model: Model) -> tuple[tuple[ServerLine, ...], int]:
     """Rows in order of span, those that left last; and how many are not shown."""
-    servers = listed([*model.servers, *published.absent.get(model.prefix, ())])
+    servers = [*model.servers, *published.absent.get(model.prefix, ())]
     shown = servers[:SERVERS_SHOWN]
     return tuple(_server_line(published, model, server) for server in shown), len(servers) - len(shown)
 
@@ -143,7 +142,7 @@ def _prefix_of(key: str) -> str:
 
 def _gap_row(published: Published, item: Standing, level: str, symbol: str, online: str, span: Span) -> GapRow:
     prefix = item.model.prefix
-    everyone = listed([*item.model.servers, *published.absent.get(prefix, ())])
+    everyone = [*item.model.servers, *published.absent.get(prefix, ())]
     lost = [
         (sighting.state_since, server, sighting)
         for server in everyone

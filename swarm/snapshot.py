@@ -94,8 +94,7 @@ class Server:
     """One server of one model. `expires_at` is when its record runs out, capped.
 
     `conflict` says where its own answer and its record contradict each other: then the answer counts. `skew_s` is how far its
-    clock seems to run ahead of ours. `quarantined` says why those who watch the swarm have it count for nothing; a `hidden` one
-    counts, and is not listed.
+    clock seems to run ahead of ours. `quarantined` says why those who watch the swarm have it count for nothing.
     """
 
     peer_id: str
@@ -107,7 +106,6 @@ class Server:
     conflict: str = ""
     skew_s: float | None = None
     quarantined: str = ""
-    hidden: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,6 @@ def in_force(rows: Iterable[Ruling]) -> Rulings:
     kept = list(rows)
     return Rulings(
         quarantined={row.subject: why_quarantined(row) for row in kept if row.kind == Kind.QUARANTINE},
-        hidden_peers=frozenset(row.subject for row in kept if row.kind == Kind.HIDDEN_PEER),
-        hidden_names=frozenset(row.subject.strip().casefold() for row in kept if row.kind == Kind.HIDDEN_NAME),
         maintenance=tuple(_window(row) for row in kept if row.kind == Kind.MAINTENANCE),
     )
 
@@ -42,12 +40,10 @@ def banners(at: float) -> list[str]:
 
 
 def why_quarantined(row: Ruling) -> str:
-    assert row.ends_at is not None  # a constraint of the table
     return f"{row.words.rstrip('.')}; until {row.ends_at.astimezone(UTC):%-d %b %H:%M} UTC"
 
 
 def _window(row: Ruling) -> Maintenance:
-    assert row.ends_at is not None  # a constraint of the table
     return Maintenance(row.subject, row.starts_at.timestamp(), row.ends_at.timestamp(), row.words)
 
 
