@@ -5,13 +5,14 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from coordinator import views
+from coordinator import views, wizard
 from coordinator.api import api
 
 urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", api.urls),
-    path("connect", views.connect, name="connect"),
+    path("connect", wizard.connect, name="connect"),
+    path("connect/watch", wizard.watch, name="watch"),
     path("what-if", views.what_if, name="what-if"),
     path("hints", views.hints, name="hints"),
     path("hints/<uuid:hint_id>", views.one_hint, name="hint"),
