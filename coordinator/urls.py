@@ -7,6 +7,7 @@ from django.urls import include, path
 
 from coordinator import views, wizard
 from coordinator.api import api
+from coordinator.docs import views as docs
 
 urlpatterns = [
     path("admin/", admin.site.urls),
@@ -14,6 +15,8 @@ urlpatterns = [
     path("connect", wizard.connect, name="connect"),
     path("connect/watch", wizard.watch, name="watch"),
     path("what-if", views.what_if, name="what-if"),
+    path("docs/api", docs.api_page, name="docs-api"),
+    path("how-we-measure", docs.measuring, name="how-we-measure"),
     path("hints", views.hints, name="hints"),
     path("hints/<uuid:hint_id>", views.one_hint, name="hint"),
     path("", include("monitor.urls")),
