@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
+from coordinator.cards import CARDS
 from coordinator.reads import Billions, Gigabytes, Precision, Rate
 from swarm.wire.hints import BlockCount, PeerIdText, PrefixText
+
+
+def _known_card(key: str) -> str:
+    if key not in CARDS:
+        raise ValueError("not in the list; say its memory instead")
+    return key
 
 
 class ConnectForm(BaseModel):
@@ -19,8 +26,26 @@ class ConnectForm(BaseModel):
     precision: Precision = "bfloat16"
     parameters_b: Billions | None = None
     num_blocks: BlockCount | None = None
+    card: Annotated[str, AfterValidator(_known_card)] | None = None
+    system: Literal["linux", "windows", "macos"] = "linux"
+    code: Annotated[str, Field(max_length=40)] | None = None
     peer: PeerIdText | None = None
     way: Literal["pip", "container", "systemd"] = "pip"
+
+    def kept(self, *, but: str) -> list[tuple[str, str]]:
+        """What the form of a later step has to bring along."""
+        said = self.model_dump(exclude_defaults=True, exclude={but})
+        return [(name, str(value)) for name, value in said.items()]
+
+
+class WatchForm(BaseModel):
+    """`since`: when somebody began to watch, in Unix seconds."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model: PrefixText | None = None
+    peer: PeerIdText | None = None
+    since: Annotated[float, Field(ge=0, le=4e9, allow_inf_nan=False)] | None = None
 
 
 class WhatIfForm(BaseModel):
@@ -50,6 +75,8 @@ _LABELS = {
     "leaves": "Server that leaves",
     "model": "Model",
     "precision": "Precision",
+    "card": "Card",
+    "code": "Code",
 }
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from django.db import connection, transaction
 
-from coordinator import explain, followers, leases, plans
+from coordinator import explain, followers, leases, plans, signs
 from coordinator.known import circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
@@ -65,6 +65,7 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         if isinstance(seen, HintAnswer):
             return seen
         follower = followers.note_heartbeat(swarm, request, now)
+        signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)
         leases.settle(swarm, seen.model, seen.at, now)
         held = Lease.objects.of_model(swarm, request.model).open().filter(peer_id=request.peer).first()
         if barred := seen.barred(request.peer):

@@ -1,17 +1,21 @@
-"""The last steps of joining: commands to run, and how far a server that was started has come. Pure."""
+"""What somebody who joins has to type: the doctor, then the server, in three ways. Pure."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-from swarm.snapshot import Model, PeerState, Server
 
 ASK_FOR_ADDRESS = "ADDRESS"
 """Stands where the site's operator has given no public bootstrap address."""
 
 WAYS = ("pip", "container", "systemd")
+
+SYSTEMS = {
+    "linux": "",
+    "windows": "On Windows type this inside WSL 2 (wsl --install): there it is a Linux like any other, and sees the card.",
+    "macos": "On a Mac blocks are computed on the processor; the container runs too, and as slowly.",
+}
+"""What is different there; empty where nothing is."""
 
 
 def command(way: str, prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str) -> str:
@@ -33,43 +37,13 @@ def command(way: str, prefix: str, num_blocks: int | None, addresses: Sequence[s
     return "pip install '.[blockserver]'\n" + _lines("sepal serve MODEL_FOLDER", *arguments, "--identity-path server.id")
 
 
+def doctor(prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str) -> str:
+    """One line, to be pasted before anything is served."""
+    words = ["sepal doctor MODEL_FOLDER", f"--prefix {shlex.quote(prefix)}"]
+    words += [f"--initial-peers {shlex.quote(address)}" for address in addresses or (ASK_FOR_ADDRESS,)]
+    words += [f"--coordinator {shlex.quote(site)}", *([f"--num-blocks {num_blocks}"] if num_blocks else [])]
+    return " ".join(words)
+
+
 def _lines(*parts: str) -> str:
     return " \\\n  ".join(parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One line of the checklist: `state` is done, now or later."""
-
-    state: str
-    symbol: str
-    name: str
-    words: str
-
-
-def checklist(model: Model, peer_id: str) -> tuple[Step, ...]:
-    """announced → loading → reachable → serving, as far as the last check saw it."""
-    server = next((server for server in model.servers if server.peer_id == peer_id), None)
-    reached = _reached(server)
-    unreachable = server is not None and server.state is PeerState.UNREACHABLE
-    steps = (
-        ("announced", f"it announces {server.span.in_words()}" if server else "usually within a minute of the start"),
-        ("loading", "it says that its blocks are loaded" if reached > 1 else "minutes, by the size of the blocks and the disk"),
-        ("reachable", "our last check reached it" if reached > 2 else _NOT_REACHED[unreachable]),
-        ("serving", "clients may use it now" if reached > 3 else "from then on clients may use it"),
-    )
-    signs = [("done", "✓")] * reached + [("now", "◐")] + [("later", "○")] * len(steps)
-    return tuple(Step(*sign, *step) for sign, step in zip(signs, steps, strict=False))
-
-
-_NOT_REACHED = {
-    True: "our last check could not connect: is its port open, or forwarded?",
-    False: "checked with each look at the swarm, once it says that it is online",
-}
-
-
-def _reached(server: Server | None) -> int:
-    """How many steps lie behind it."""
-    if server is None:
-        return 0
-    return {PeerState.JOINING: 1, PeerState.UNREACHABLE: 2, PeerState.NOT_CHECKED: 2, PeerState.ONLINE: 4}.get(server.state, 0)

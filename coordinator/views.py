@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from coordinator import fits, forms, joining, limits, outcomes
+from coordinator import forms, limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
 from coordinator.shown import shown
@@ -23,24 +23,6 @@ HINTS_LISTED = 50
 
 
 @require_safe
-def connect(request: HttpRequest) -> HttpResponse:
-    form, complaints = forms.read(forms.ConnectForm, request.GET.dict())
-    page: dict[str, Any] = {"form": form, "complaints": complaints, "precisions": list(fits.PRECISIONS), "ways": joining.WAYS}
-    try:
-        limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
-        published = published_of(settings.SEPAL_SWARM)
-    except NotSeen as error:
-        return _page(request, "connect", {**page, "blind": str(error)})
-    except limits.TooMany as error:
-        return _too_many(request, error)
-    model = _chosen(published, form.model, complaints)
-    page["models"] = [item.model for item in standings(published)]
-    if model is not None:
-        page |= _connected(form, model)
-    return _page(request, "connect", page)
-
-
-@require_safe
 def what_if(request: HttpRequest) -> HttpResponse:
     form, complaints = forms.read(forms.WhatIfForm, request.GET.dict())
     page: dict[str, Any] = {"form": form, "complaints": complaints}
@@ -48,10 +30,10 @@ def what_if(request: HttpRequest) -> HttpResponse:
         limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
         published = published_of(settings.SEPAL_SWARM)
     except NotSeen as error:
-        return _page(request, "what_if", {**page, "blind": str(error)})
+        return page_of(request, "what_if", {**page, "blind": str(error)})
     except limits.TooMany as error:
-        return _too_many(request, error)
-    model = _chosen(published, form.model, complaints)
+        return too_many(request, error)
+    model = chosen_model(published, form.model, complaints)
     page |= {"models": [item.model for item in standings(published)], "model": model}
     if model is not None:
         page["servers"] = [server for server in model.servers if server.state is not PeerState.GONE]
@@ -61,7 +43,7 @@ def what_if(request: HttpRequest) -> HttpResponse:
                 page["result"] = needs.what_if(model, form.add_blocks, form.leaves, form.throughput, promises)
             except needs.NoSuchServer as error:
                 complaints.append(f"{error}.")
-    return _page(request, "what_if", page)
+    return page_of(request, "what_if", page)
 
 
 @require_safe
@@ -76,7 +58,7 @@ def hints(request: HttpRequest) -> HttpResponse:
         "leases": [{"lease": lease, "took": _took(lease.repaired_s)} for lease in newest[:HINTS_LISTED]],
         "days": [{"day": day, "repaired": _took(day.repaired_s)} for day in days],
     }
-    return _page(request, "hints", page)
+    return page_of(request, "hints", page)
 
 
 @require_safe
@@ -84,10 +66,10 @@ def one_hint(request: HttpRequest, hint_id: UUID) -> HttpResponse:
     lease = Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id).first()
     if lease is None:
         raise Http404("there is no such hint")
-    return _page(request, "hint", {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)})
+    return page_of(request, "hint", {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)})
 
 
-def _chosen(published: Published, prefix: str | None, complaints: list[str]) -> Model | None:
+def chosen_model(published: Published, prefix: str | None, complaints: list[str]) -> Model | None:
     """The model of the form; with a single model in the swarm there is nothing to choose."""
     models = published.snapshot.models
     if prefix is None:
@@ -98,35 +80,17 @@ def _chosen(published: Published, prefix: str | None, complaints: list[str]) -> 
     return found
 
 
-def _connected(form: forms.ConnectForm, model: Model) -> dict[str, Any]:
-    """Steps 1 to 5 for one model: what fits, what helps, what to run, what has become of it."""
-    fit = None
-    if form.memory_gb is not None:
-        fit = fits.fit(model.repository or model.prefix, model.num_blocks, form.memory_gb, form.precision, form.parameters_b)
-    num_blocks = form.num_blocks or (fit.num_blocks if fit else None) or None
-    promises = promises_of(settings.SEPAL_SWARM, model.prefix)
-    return {
-        "model": model,
-        "fit": fit,
-        "num_blocks": num_blocks,
-        "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
-        "command": joining.command(form.way, model.prefix, form.num_blocks, settings.SEPAL_JOIN_ADDRESSES, settings.SEPAL_URL),
-        "has_address": bool(settings.SEPAL_JOIN_ADDRESSES),
-        "steps": joining.checklist(model, form.peer) if form.peer else (),
-    }
-
-
 def _took(seconds: float | None) -> str:
     return "" if seconds is None else ago(seconds)
 
 
-def _too_many(request: HttpRequest, error: limits.TooMany) -> HttpResponse:
-    response = _page(request, "too_many", {"words": str(error)}, status=429)
+def too_many(request: HttpRequest, error: limits.TooMany) -> HttpResponse:
+    response = page_of(request, "too_many", {"words": str(error)}, status=429)
     response["Retry-After"] = str(error.retry_after_s)
     return response
 
 
-def _page(request: HttpRequest, name: str, page: dict[str, Any], status: int = 200) -> HttpResponse:
+def page_of(request: HttpRequest, name: str, page: dict[str, Any], status: int = 200) -> HttpResponse:
     response = render(request, f"coordinator/{name}.html", {"page": page, "swarm": settings.SEPAL_SWARM}, status=status)
     response["Cache-Control"] = "no-cache"
     return response

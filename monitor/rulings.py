@@ -1,5 +1,5 @@
-"""What the site's staff has decided, and the monitor honours: which servers count for nothing, what is not shown, when there
-is maintenance, what is noted about an incident.
+"""What the site's staff has decided, and the monitor honours: which servers count for nothing, when there is
+maintenance, what is noted about an incident. (Who is not shown is another matter: that changes nothing that is counted.)
 
 The monitor does not know who decides. Whoever does registers a `Staff` when Django starts; without one nothing is decided.
 Every decision ends by itself, and none changes what is stored of the swarm. Times are Unix seconds.
@@ -51,21 +51,19 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Rulings:
-    """What holds at one moment. `quarantined` says why, by peer id; the hidden ones are named and not shown."""
+    """What holds at one moment. `quarantined` says why, by peer id."""
 
     quarantined: Mapping[str, str] = field(default_factory=dict)
-    hidden_peers: frozenset[str] = frozenset()
-    hidden_names: frozenset[str] = frozenset()
     maintenance: tuple[Maintenance, ...] = ()
 
     def obeyed(self, server: Server) -> Server:
-        """The server as it may be counted. What is hidden is hidden where it is shown (`monitor.hiding`)."""
-        why = self.quarantined.get(server.peer_id, "")
-        if not why:
+        """The server as it may be counted and shown."""
+        why = self.quarantined.get(server.peer_id)
+        if why is None:
             return server
-        # Never checked, as far as anyone counts: neither online nor a loss.
-        gone = server.state is PeerState.GONE
-        return replace(server, state=server.state if gone else PeerState.NOT_CHECKED, quarantined=why)
+        # As if it had not been checked: neither online nor a loss.
+        state = server.state if server.state is PeerState.GONE else PeerState.NOT_CHECKED
+        return replace(server, state=state, quarantined=why)
 
     def applied(self, snapshot: Snapshot) -> Snapshot:
         models = (replace(model, servers=tuple(map(self.obeyed, model.servers))) for model in snapshot.models)
@@ -83,9 +81,6 @@ NO_RULINGS = Rulings()
 class Staff(Protocol):
     def rulings(self, swarm: str, at: float) -> Rulings: ...
 
-    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
-        """Public names and peer ids that are not shown, of whatever swarm."""
-
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         """Every window that overlaps this time, past ones too."""
 
@@ -98,9 +93,6 @@ class Nobody:
 
     def rulings(self, swarm: str, at: float) -> Rulings:
         return NO_RULINGS
-
-    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
-        return frozenset(), frozenset()
 
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         return ()

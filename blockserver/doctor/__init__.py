@@ -7,6 +7,7 @@
     network.py     facts -> findings about its network and the swarm
     gather.py      the machine -> facts
     meet.py        the swarm, the site and the hub -> facts
+    code.py        findings -> ten letters for the site's wizard
     report.py      findings -> terminal or JSON, exit code
 
 Checks are pure: a fault is a value in a test.

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from blockserver.doctor import machine, network
+from blockserver.doctor.code import code_of
 from blockserver.doctor.facts import Facts
 from blockserver.doctor.findings import MARKS, Finding, Level, Report, report
 from blockserver.doctor.gather import gather
@@ -59,6 +60,7 @@ def show(found: Report, console: Console) -> None:
         line = Text.assemble((MARKS[finding.level], _STYLES[finding.level]), f" {finding.name:{width}}  {finding.fact}")
         console.print(line.append(f"  → {finding.fix}", style="bold") if finding.fix else line)
     console.print(f"{found.summary()}. Next: {found.next_command}")
+    console.print(f"code for the site's page Help out: {code_of(found)}")
 
 
 def to_json(found: Report) -> dict[str, object]:
@@ -67,6 +69,7 @@ def to_json(found: Report) -> dict[str, object]:
         "errors": found.count(Level.ERROR),
         "warnings": found.count(Level.WARNING),
         "next_command": found.next_command,
+        "code": code_of(found),
         "findings": [
             {
                 "name": one.name,

@@ -1,6 +1,6 @@
 """What the site's staff sees and decides, under /admin/.
 
-    models.py       rulings (quarantine, hidden names and peers, maintenance, banners), notes on incidents, failed log-ins
+    models.py       rulings (quarantine, maintenance, banners), notes on incidents, failed log-ins
     rulings.py      what of it holds now: the monitor and the coordinator obey it (`monitor.rulings`)
     decisions.py    what follows at once from a ruling, and the audit's words
     board.py        which ranges of blocks need action; gathered.py reads what it rests on

@@ -6,6 +6,7 @@ import time
 from functools import cache
 from typing import Any
 
+from django.db import DatabaseError
 from django.http import HttpRequest
 
 from coordinator.desk import rulings
@@ -14,6 +15,10 @@ from coordinator.desk import rulings
 def banners(request: HttpRequest) -> dict[str, Any]:
     @cache
     def now() -> list[str]:
-        return rulings.banners(time.time())
+        try:
+            return rulings.banners(time.time())
+        except DatabaseError:
+            # Also a page that says that something is down stands in this frame.
+            return []
 
     return {"staff_banners": now}

@@ -17,7 +17,7 @@ from monitor.swarms import configured
 
 def take_effect(ruling: Ruling, now: datetime) -> None:
     """Open hints of a quarantined server are taken back, and pages that are open are told."""
-    if ruling.kind == Kind.QUARANTINE and ruling.starts_at <= now and (ruling.ends_at is None or ruling.ends_at > now):
+    if ruling.kind == Kind.QUARANTINE and ruling.starts_at <= now < ruling.ends_at:
         for lease in Lease.objects.open().filter(peer_id=ruling.subject, **({"swarm": ruling.swarm} if ruling.swarm else {})):
             leases.close(lease, Phase.STALE, "this server has been quarantined", now)
     for swarm in configured():
@@ -28,7 +28,7 @@ def take_effect(ruling: Ruling, now: datetime) -> None:
 
 def end(ruling: Ruling, user: Any, now: datetime) -> bool:
     """False where it had ended already. One that has not begun yet never will."""
-    if ruling.ends_at is not None and ruling.ends_at <= now:
+    if ruling.ends_at <= now:
         return False
     ruling.ends_at = max(now, ruling.starts_at)
     ruling.save(update_fields=["ends_at"])

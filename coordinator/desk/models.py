@@ -16,23 +16,16 @@ from django.db.models import F, Q
 
 class Kind(models.TextChoices):
     QUARANTINE = "quarantine"
-    HIDDEN_NAME = "hidden name", "a public name, whoever carries it"
-    HIDDEN_PEER = "hidden peer", "a server, by its peer id"
     MAINTENANCE = "maintenance"
     BANNER = "banner"
 
 
-ENDING = (Kind.QUARANTINE, Kind.MAINTENANCE, Kind.BANNER)
-"""Kinds that must have an end: whoever forgets them must not have decided for good."""
-ABOUT_SOMEONE = (Kind.QUARANTINE, Kind.HIDDEN_NAME, Kind.HIDDEN_PEER)
-
-
 class RulingQuerySet(models.QuerySet[Any]):
     def at(self, moment: datetime) -> Self:
-        return self.filter(Q(ends_at__isnull=True) | Q(ends_at__gt=moment), starts_at__lte=moment)
+        return self.filter(starts_at__lte=moment, ends_at__gt=moment)
 
     def between(self, since: datetime, until: datetime) -> Self:
-        return self.filter(Q(ends_at__isnull=True) | Q(ends_at__gte=since), starts_at__lte=until)
+        return self.filter(starts_at__lte=until, ends_at__gte=since)
 
     def of_swarm(self, swarm: str) -> Self:
         return self.filter(swarm__in=("", swarm))
@@ -44,7 +37,7 @@ class Ruling(models.Model):
     subject = models.CharField(max_length=256, blank=True, default="")
     words = models.CharField(max_length=500)
     starts_at = models.DateTimeField()
-    ends_at = models.DateTimeField(null=True, blank=True)
+    ends_at = models.DateTimeField(help_text="It ends by itself: a forgotten ruling must not hold for good")
     made_by = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="+")
     made_at = models.DateTimeField()
 
@@ -54,15 +47,8 @@ class Ruling(models.Model):
         indexes: ClassVar = [models.Index(fields=["ends_at", "starts_at"], name="ruling_by_time")]
         constraints: ClassVar = [
             models.CheckConstraint(name="ruling_kind_known", condition=Q(kind__in=Kind.values)),
-            models.CheckConstraint(
-                name="ruling_ends_after_start", condition=Q(ends_at__isnull=True) | Q(ends_at__gte=F("starts_at"))
-            ),
-            models.CheckConstraint(
-                name="ruling_ends_by_itself", condition=Q(ends_at__isnull=False) | ~Q(kind__in=[str(kind) for kind in ENDING])
-            ),
-            models.CheckConstraint(
-                name="ruling_is_about_someone", condition=~Q(subject="") | ~Q(kind__in=[str(kind) for kind in ABOUT_SOMEONE])
-            ),
+            models.CheckConstraint(name="ruling_ends_after_start", condition=Q(ends_at__gte=F("starts_at"))),
+            models.CheckConstraint(name="ruling_is_about_someone", condition=~Q(subject="") | ~Q(kind="quarantine")),
             models.CheckConstraint(name="ruling_says_why", condition=~Q(words="")),
         ]
 
@@ -78,15 +64,6 @@ class Quarantine(Ruling):
         proxy = True
         verbose_name = "quarantine"
         verbose_name_plural = "quarantined servers"
-
-
-class Hidden(Ruling):
-    """A public name that is not shown, or a server that is not listed; its blocks count on."""
-
-    class Meta:
-        proxy = True
-        verbose_name = "hidden name or server"
-        verbose_name_plural = "hidden names and servers"
 
 
 class Maintenance(Ruling):

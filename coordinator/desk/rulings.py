@@ -16,10 +16,6 @@ class StaffOfThisSite:
         rows = Ruling.objects.at(_moment(at)).of_swarm(swarm).exclude(kind=Kind.BANNER)
         return in_force(rows.order_by("pk"))
 
-    def hidden(self, at: float) -> tuple[frozenset[str], frozenset[str]]:
-        found = in_force(Ruling.objects.at(_moment(at)).filter(kind__in=(Kind.HIDDEN_NAME, Kind.HIDDEN_PEER)))
-        return found.hidden_names, found.hidden_peers
-
     def maintenance(self, swarm: str, since: float, until: float) -> tuple[Maintenance, ...]:
         windows = Ruling.objects.filter(kind=Kind.MAINTENANCE).of_swarm(swarm).between(_moment(since), _moment(until))
         return tuple(_window(row) for row in windows.order_by("starts_at", "pk"))
@@ -33,8 +29,6 @@ def in_force(rows: Iterable[Ruling]) -> Rulings:
     kept = list(rows)
     return Rulings(
         quarantined={row.subject: why_quarantined(row) for row in kept if row.kind == Kind.QUARANTINE},
-        hidden_peers=frozenset(row.subject for row in kept if row.kind == Kind.HIDDEN_PEER),
-        hidden_names=frozenset(row.subject for row in kept if row.kind == Kind.HIDDEN_NAME),
         maintenance=tuple(_window(row) for row in kept if row.kind == Kind.MAINTENANCE),
     )
 
@@ -46,12 +40,10 @@ def banners(at: float) -> list[str]:
 
 
 def why_quarantined(row: Ruling) -> str:
-    assert row.ends_at is not None  # a constraint of the table
     return f"{row.words.rstrip('.')}; until {row.ends_at.astimezone(UTC):%-d %b %H:%M} UTC"
 
 
 def _window(row: Ruling) -> Maintenance:
-    assert row.ends_at is not None  # a constraint of the table
     return Maintenance(row.subject, row.starts_at.timestamp(), row.ends_at.timestamp(), row.words)
 
 

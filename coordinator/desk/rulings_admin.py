@@ -17,7 +17,7 @@ from unfold.widgets import UnfoldAdminSelectWidget, UnfoldAdminTextInputWidget
 
 from coordinator.desk import decisions
 from coordinator.desk.access import StaffMay
-from coordinator.desk.models import Banner, Hidden, Kind, Maintenance, Quarantine, Ruling
+from coordinator.desk.models import Banner, Kind, Maintenance, Quarantine, Ruling
 from swarm.errors import BadRecord
 from swarm.wire.keys import parse_peer_id, parse_prefix
 
@@ -26,15 +26,15 @@ LONGEST = {Kind.QUARANTINE: timedelta(days=30), Kind.MAINTENANCE: timedelta(days
 
 
 class RulingForm(ModelForm):  # type: ignore[type-arg]
-    """`kinds` are what this form may make; what a subject is depends on the kind."""
+    """`kind` is what this form makes; what a subject is depends on it."""
 
-    kinds: ClassVar[tuple[Kind, ...]]
+    kind: ClassVar[Kind]
     # Not the table's words: they say what is public.
     words = forms.CharField(max_length=500, widget=UnfoldAdminTextInputWidget, label="Why, in words that everyone may read")
 
     class Meta:
         model = Ruling
-        fields = ("kind", "swarm", "subject", "words", "starts_at", "ends_at")
+        fields = ("swarm", "subject", "words", "starts_at", "ends_at")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -42,34 +42,25 @@ class RulingForm(ModelForm):  # type: ignore[type-arg]
             names = [(swarm["name"], swarm["label"]) for swarm in settings.SEPAL_SWARMS]
             choices = [("", "every swarm of this site"), *names]
             self.fields["swarm"] = forms.ChoiceField(choices=choices, required=False, widget=UnfoldAdminSelectWidget)
-        if "kind" in self.fields:
-            choices = [(kind.value, kind.label) for kind in self.kinds]
-            self.fields["kind"] = forms.ChoiceField(choices=choices, widget=UnfoldAdminSelectWidget)
-        if "ends_at" in self.fields and Kind.HIDDEN_NAME not in self.kinds:
-            self.fields["ends_at"].required = True
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or self.cleaned_data
-        kind = Kind(cleaned.get("kind") or self.instance.kind or self.kinds[0])
         if "subject" in cleaned:
-            cleaned["subject"] = self._checked(kind, cleaned["subject"].strip())
+            cleaned["subject"] = self._checked(cleaned["subject"].strip())
         starts, ends = cleaned.get("starts_at") or self.instance.starts_at, cleaned.get("ends_at")
         if starts and ends and ends <= starts:
             self.add_error("ends_at", "The end lies before the start.")
-        elif starts and ends and kind in LONGEST and ends - starts > LONGEST[kind]:
-            self.add_error("ends_at", f"At most {LONGEST[kind].days} days; decide again if it must hold on.")
+        elif starts and ends and ends - starts > LONGEST[self.kind]:
+            self.add_error("ends_at", f"At most {LONGEST[self.kind].days} days; decide again if it must hold on.")
         return cleaned
 
-    def _checked(self, kind: Kind, subject: str) -> str:
+    def _checked(self, subject: str) -> str:
         try:
-            if kind in (Kind.QUARANTINE, Kind.HIDDEN_PEER):
+            if self.kind is Kind.QUARANTINE:
                 return parse_peer_id(subject)
-            if kind == Kind.MAINTENANCE and subject:
-                return parse_prefix(subject)
+            return parse_prefix(subject) if subject else ""
         except BadRecord as error:
             self.add_error("subject", f"This does not read as it should: {error.detail}.")
-        if kind == Kind.HIDDEN_NAME and not subject:
-            self.add_error("subject", "Which name?")
         return subject
 
 
@@ -85,7 +76,7 @@ class RulingAdmin(StaffMay, ModelAdmin):
     ordering: ClassVar = ["-starts_at", "-pk"]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Ruling]:
-        kept: QuerySet[Ruling] = super().get_queryset(request).filter(kind__in=self.form_class.kinds).select_related("made_by")
+        kept: QuerySet[Ruling] = super().get_queryset(request).filter(kind=self.form_class.kind).select_related("made_by")
         return kept
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
@@ -98,15 +89,14 @@ class RulingAdmin(StaffMay, ModelAdmin):
         return form
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
-        kinds = ["kind"] if len(self.form_class.kinds) > 1 else []
-        swarm = [] if self.form_class.kinds == (Kind.BANNER,) else ["swarm"]
+        swarm = [] if self.form_class.kind is Kind.BANNER else ["swarm"]
         subject = ["subject"] if self.subject_words else []
         made = ["made_by", "made_at"] if obj else []
-        return [*kinds, *swarm, *subject, "words", "starts_at", "ends_at", *made]
+        return [*swarm, *subject, "words", "starts_at", "ends_at", *made]
 
     def get_readonly_fields(self, request: HttpRequest, obj: Any = None) -> list[str]:
         """On whom and from when is part of what was decided; another subject is another ruling."""
-        return ["kind", "swarm", "subject", "starts_at", "made_by", "made_at"] if obj else ["made_by", "made_at"]
+        return ["swarm", "subject", "starts_at", "made_by", "made_at"] if obj else ["made_by", "made_at"]
 
     def get_list_display(self, request: HttpRequest) -> list[str]:
         return [*(["subject"] if self.subject_words else []), "words", "now_in_force", "starts_at", "ends_at", "made_by"]
@@ -115,14 +105,14 @@ class RulingAdmin(StaffMay, ModelAdmin):
         now = decisions.now()
         if not change:
             obj.made_by, obj.made_at = request.user, now
-            obj.kind = obj.kind or self.form_class.kinds[0].value
+            obj.kind = self.form_class.kind.value
         super().save_model(request, obj, form, change)
         decisions.take_effect(obj, now)
 
     @admin.display(description="In force", boolean=True)
     def now_in_force(self, ruling: Ruling) -> bool:
         now: datetime = decisions.now()
-        return ruling.starts_at <= now and (ruling.ends_at is None or ruling.ends_at > now)
+        return ruling.starts_at <= now < ruling.ends_at
 
     @action(description="End now")
     def end_now(self, request: HttpRequest, queryset: QuerySet[Ruling]) -> None:
@@ -131,31 +121,21 @@ class RulingAdmin(StaffMay, ModelAdmin):
 
 
 class _QuarantineForm(RulingForm):
-    kinds = (Kind.QUARANTINE,)
-
-
-class _HiddenForm(RulingForm):
-    kinds = (Kind.HIDDEN_NAME, Kind.HIDDEN_PEER)
+    kind = Kind.QUARANTINE
 
 
 class _MaintenanceForm(RulingForm):
-    kinds = (Kind.MAINTENANCE,)
+    kind = Kind.MAINTENANCE
 
 
 class _BannerForm(RulingForm):
-    kinds = (Kind.BANNER,)
+    kind = Kind.BANNER
 
 
 @admin.register(Quarantine)
 class QuarantineAdmin(RulingAdmin):
     form_class = _QuarantineForm
     subject_words = "Peer id"
-
-
-@admin.register(Hidden)
-class HiddenAdmin(RulingAdmin):
-    form_class = _HiddenForm
-    subject_words = "Public name, or peer id"
 
 
 @admin.register(Maintenance)
@@ -167,6 +147,3 @@ class MaintenanceAdmin(RulingAdmin):
 @admin.register(Banner)
 class BannerAdmin(RulingAdmin):
     form_class = _BannerForm
-
-
-__all__ = ["LONGEST", "BannerAdmin", "HiddenAdmin", "MaintenanceAdmin", "QuarantineAdmin"]

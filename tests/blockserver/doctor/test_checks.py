@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from blockserver.doctor.code import code_of
 from blockserver.doctor.facts import Bootstrap, Facts, Folder, Gpu, Hub, Identity, Internet, Memory, Port, Swarm
 from blockserver.doctor.findings import Level
 from blockserver.doctor.report import diagnose, to_json
+from swarm.wire.doctor import CHECKS, Mark, decode
 
 PEER = "/ip4/203.0.113.5/tcp/31330/p2p/12D3KooWGBfKqTqgjMuCgDe6bqXQbxhhWN5AmKAwX6oFPkSVmaCe"
 STATE, CACHE, KEY = Path("/var/lib/sepal"), Path("/var/cache/sepal"), Path("/var/lib/sepal/server.id")
@@ -216,3 +218,22 @@ def test_json_says_the_same() -> None:
     said = to_json(diagnose(FAULTS["bad token"][0]))
     assert (said["well"], said["errors"], said["warnings"]) == (False, 1, 0)
     assert said["next_command"] == "export SEPAL_TOKEN=…"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_the_code_for_the_site_says_what_is_wrong_and_nothing_else(name: str) -> None:
+    found = diagnose(FAULTS[name][0])
+    read = decode(code_of(found))
+    assert {one.name for one in found.findings if one.level is Level.ERROR} == {
+        n for n, mark in read.items() if mark is Mark.ERROR
+    }
+    assert {one.name for one in found.findings if one.level is Level.WARNING} == {
+        n for n, mark in read.items() if mark is Mark.WARNING
+    }
+    assert to_json(found)["code"] == code_of(found)
+
+
+def test_every_check_has_a_place_in_the_code() -> None:
+    named = {one.name for facts, *_ in FAULTS.values() for one in diagnose(facts).findings}
+    named |= {one.name for facts in (HEALTHY, *LESS_THAN_HEALTHY_BUT_FINE.values()) for one in diagnose(facts).findings}
+    assert named == set(CHECKS)

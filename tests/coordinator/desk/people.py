@@ -26,7 +26,12 @@ def logged_in(name: str = "ada", **kind: bool) -> Client:
 
 
 def decided(
-    kind: Kind, subject: str = "", words: str = "sends wrong tensors", since_s: float = -60, until_s: float | None = 3_600, swarm: str = ""
+    kind: Kind,
+    subject: str = "",
+    words: str = "sends wrong tensors",
+    since_s: float = -60,
+    until_s: float = 3_600,
+    swarm: str = "",
 ) -> Ruling:
     """In seconds from now."""
     now = datetime.now(UTC)
@@ -36,7 +41,7 @@ def decided(
         subject=subject,
         words=words,
         starts_at=now + timedelta(seconds=since_s),
-        ends_at=None if until_s is None else now + timedelta(seconds=until_s),
+        ends_at=now + timedelta(seconds=until_s),
         made_by=person(),
         made_at=now,
     )

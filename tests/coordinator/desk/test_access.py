@@ -134,7 +134,6 @@ def test_tries_hold_neither_names_nor_addresses_and_are_forgotten() -> None:
 
 FORMS = {
     "quarantine": {"subject": peer_id("a")},
-    "hidden": {"kind": "hidden name", "subject": "rude"},
     "maintenance": {"subject": "tiny-hf"},
     "banner": {},
 }
@@ -189,7 +188,12 @@ def test_a_note_on_an_incident_is_written_down_and_cannot_be_changed() -> None:
     seen(HOLED, ago_s=60)
     seen(HOLED, ago_s=30)
     incident, client = Incident.objects.get(kind="hole"), logged_in()
-    form = {"notes-TOTAL_FORMS": "1", "notes-INITIAL_FORMS": "0", "notes-0-words": "A switch failed.", "notes-0-incident": incident.pk}
+    form = {
+        "notes-TOTAL_FORMS": "1",
+        "notes-INITIAL_FORMS": "0",
+        "notes-0-words": "A switch failed.",
+        "notes-0-incident": incident.pk,
+    }
     assert client.post(f"/admin/monitor/incident/{incident.pk}/change/", form).status_code == 302
     note = IncidentNote.objects.get()
     assert note.words == "A switch failed." and note.made_by.username == "ada"

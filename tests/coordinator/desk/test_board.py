@@ -28,7 +28,10 @@ def named(who: Server, name: str) -> Server:
     return replace(who, record=replace(who.record, public_name=name))
 
 
-def told(swarm: Model, known: Known = Known()) -> list[tuple[str, str, int | None, int | None]]:
+NOTHING = Known()
+
+
+def told(swarm: Model, known: Known = NOTHING) -> list[tuple[str, str, int | None, int | None]]:
     return [(row.kind, row.blocks, row.now, row.left) for row in board.rows(SWARM, swarm, known)]
 
 
