@@ -51,6 +51,8 @@ INSTALLED_APPS = [
 ]
 
 MIDDLEWARE = [
+    # Outermost, so that it also sees what the others answer by themselves.
+    "monitor.api.middleware.api_middleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "corsheaders.middleware.CorsMiddleware",
@@ -134,7 +136,8 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 CORS_ALLOW_ALL_ORIGINS = True
-CORS_URLS_REGEX = r"^/(api|metrics)"
+# Of what lies under /api `monitor.api.middleware` takes care.
+CORS_URLS_REGEX = r"^/metrics"
 CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
 CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
 

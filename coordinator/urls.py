@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from django.urls import include, path
 
-from coordinator import views
+from coordinator import errors, views
 from coordinator.api import api
 
 urlpatterns = [
-    path("api/v1/", api.urls),
+    path("api/", api.urls),
+    path("docs/errors", errors.listed, name="errors"),
+    path("docs/errors/<slug:slug>", errors.one, name="error"),
     path("connect", views.connect, name="connect"),
     path("what-if", views.what_if, name="what-if"),
     path("hints", views.hints, name="hints"),

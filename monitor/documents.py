@@ -19,6 +19,7 @@ def models_document(seen: Watch) -> dict[str, Any]:
     return {
         "items": [model_document(published, item) for item in standings(published)] if published else [],
         "observed_at": rfc3339(published.snapshot.at) if published else None,
+        "snapshot_id": published.snapshot_id if published else None,
         "stale": not seen.sees,
         "held": published.held or None if published else None,
         "expected_interval_s": seen.interval_s,
@@ -68,17 +69,18 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
         "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
-        "servers": [_server_document(published, model.prefix, server) for server in servers],
+        "servers": [server_document(published, model.prefix, server) for server in servers],
         "blocks": [block.redundancy for block in covered.blocks],
         **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
         "observed_at": rfc3339(published.snapshot.at),
+        "snapshot_id": published.snapshot_id,
         "stale": item.stale,
         "held": published.held or None,
         "expected_interval_s": published.interval_s,
     }
 
 
-def _server_document(published: Published, prefix: str, server: Server) -> dict[str, Any]:
+def server_document(published: Published, prefix: str, server: Server) -> dict[str, Any]:
     sighting = published.sightings.get((prefix, server.peer_id))
     return {
         "peer_id": server.peer_id,

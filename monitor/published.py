@@ -56,9 +56,10 @@ class CrawlFacts:
 class Published:
     """The last snapshot as it may be shown at `read_at`.
 
-    `held` says why what was crawled since is not believed: then this is all there is to show, and it is stale. `absent` holds
-    by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked); `sightings` is by
-    prefix and peer id, `verdict_since` by prefix.
+    `snapshot_id` names the snapshot for ever: it is the id of the crawl that made it. `held` says why what was crawled since is
+    not believed: then this is all there is to show, and it is stale. `absent` holds by prefix the servers that the snapshot
+    does not have any more (gone) or could not read (not checked); `sightings` is by prefix and peer id, `verdict_since` by
+    prefix.
     """
 
     snapshot: Snapshot
@@ -70,6 +71,7 @@ class Published:
     sightings: Mapping[tuple[str, str], Sighting] = field(default_factory=dict)
     verdict_since: Mapping[str, float] = field(default_factory=dict)
     held: str = ""
+    snapshot_id: int = 0
 
     def age_s(self, now: float | None = None) -> float:
         return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
@@ -94,6 +96,7 @@ class Watch:
     published: Published | None
     last_crawl: CrawlFacts | None
     failing_since: float | None = None
+    last_crawl_id: int = 0
 
     @property
     def sees(self) -> bool:

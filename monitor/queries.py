@@ -47,7 +47,15 @@ def watch(swarm: str, now: float | None = None) -> Watch:
         published=published,
         last_crawl=_facts(last) if last else None,
         failing_since=failing_since,
+        last_crawl_id=last.pk if last else 0,
     )
+
+
+def newest_crawls(swarm: str) -> tuple[int, int]:
+    """The ids of the newest crawl that succeeded, and of the newest of all; 0 for none. Whoever has read `watch` since then
+    would read the same again."""
+    newest = Crawl.objects.of(swarm).order_by("-started_at", "-pk").values_list("pk", flat=True)
+    return newest.filter(outcome=CrawlOutcome.SUCCEEDED).first() or 0, newest.first() or 0
 
 
 def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:
@@ -123,6 +131,7 @@ def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, he
         sightings=sightings,
         verdict_since={row.prefix: row.verdict_since.timestamp() for row in models},
         held=held,
+        snapshot_id=crawl.pk,
     )
 
 
