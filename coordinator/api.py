@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
+from django.core.serializers.json import DjangoJSONEncoder
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI, Router
-from ninja.errors import HttpError
+from ninja.renderers import BaseRenderer
+from ninja.responses import NinjaJSONEncoder
 
 from coordinator import hints, leases, limits, problems, reports, signatures
 from coordinator.addresses import swarm_of
@@ -17,8 +22,9 @@ from coordinator.limits import digest_of
 from coordinator.models import Lease
 from coordinator.reads import router as reads_router
 from monitor import live
-from monitor.api import router as monitor_router
-from monitor.history.api import router as history_router
+from monitor.api.openapi import completed
+from monitor.api.problems import UNKNOWN_HINT, Problem
+from monitor.api.routes import V1, V2
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, NonceDocument
 from swarm.wire.identity import NONCE_HEADER
 from swarm.wire.reports import ReportReply, ReportRequest
@@ -102,18 +108,47 @@ def _own_lease(request: HttpRequest, response: HttpResponse, lease_id: UUID, pee
         raise signatures.Refused("a lease is its peer's own: sign this request with the peer's key (docs/protocol.md)")
     lease = Lease.objects.filter(pk=lease_id, peer_id=peer_id, swarm=swarm_of(request)).first()
     if lease is None:
-        raise HttpError(404, "this peer has no lease with this id")
+        raise Problem(UNKNOWN_HINT, "this peer has no lease with this id")
     return lease
 
 
-api = NinjaAPI(
+class SiteAPI(NinjaAPI):
+    """Its OpenAPI document says of every operation what holds for all of them."""
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019  (there is one API for as long as the process lives)
+    def _document(self) -> dict[str, Any]:
+        # Through JSON, so that it is what programs read, and nobody's dictionaries are shared.
+        read: dict[str, Any] = json.loads(json.dumps(super().get_openapi_schema(path_prefix="/api/"), cls=DjangoJSONEncoder))
+        return completed(read)
+
+    def get_openapi_schema(self, **_: Any) -> Any:
+        return self._document()
+
+
+class CompactJSON(BaseRenderer):
+    """Never NaN: that is no JSON, and whoever writes it is told so by a test and not by a reader."""
+
+    media_type = "application/json"
+
+    def render(self, request: HttpRequest, data: Any, *, response_status: int) -> str:
+        return json.dumps(data, cls=NinjaJSONEncoder, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+api = SiteAPI(
     title="Sepal",
     version="1",
-    description="Reads of a Petals-compatible swarm, and hints for its block servers.",
+    description=(
+        "Reads of Petals-compatible swarms, and hints for their block servers. Null means not known, never zero. Times are RFC"
+        " 3339 in UTC. Spans are half-open: `start` to `end - 1`. Inside v1 there is only more: new operations, new fields, new"
+        " words in answers. docs/api.md says which call is for which job."
+    ),
+    openapi_url="/v1/openapi.json",
+    docs_url="/v1/docs",
     urls_namespace="api",
+    renderer=CompactJSON(),
 )
 problems.install(api)
-api.add_router("", monitor_router)
-api.add_router("", history_router)
-api.add_router("", router)
-api.add_router("", reads_router)
+for each in (*V1, router, reads_router):
+    api.add_router("/v1", each)
+for each in V2:
+    api.add_router("/v2", each)

@@ -12,6 +12,9 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
 http = get_asgi_application()
 
 # Only now are Django's applications ready to be imported from.
+from monitor.api.shortcut import Shortcut  # noqa: E402
 from monitor.routing import websocket_urlpatterns  # noqa: E402
 
-application = ProtocolTypeRouter({"http": http, "websocket": AllowedHostsOriginValidator(URLRouter(websocket_urlpatterns))})
+application = ProtocolTypeRouter(
+    {"http": Shortcut(http), "websocket": AllowedHostsOriginValidator(URLRouter(websocket_urlpatterns))}
+)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
@@ -25,9 +27,52 @@ NEEDED_SHOWN = 3
 SYMBOLS = {Phase.OFFERED: "○", Phase.ACCEPTED: "◐", Phase.DONE: "✓"}
 
 
+class LeaseOfModel(BaseModel):
+    """A server's promise, or the offer of one, to serve a span."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(description="For /api/v1/hints/ID", examples=["8c1b7a52-3c70-4d0a-9be6-0f2b61a0b4a1"])
+    peer_id: str = Field(examples=["12D3KooWKnDdG3iXw9eTFijk3EWSunZcFi54Zka4wmtqtt6rPxc8"])
+    start: int = Field(examples=[12], ge=0)
+    end: int = Field(examples=[18], ge=1)
+    blocks: str = Field(description="The same for people", examples=["blocks 12–17"])
+    from_: list[int] | None = Field(
+        alias="from", description="What the server served before; null for nothing", examples=[[0, 6]]
+    )
+    from_blocks: str | None = Field(examples=["blocks 0–5"])
+    phase: str = Field(
+        description="offered or accepted while it is open; then done, declined, expired or stale", examples=["accepted"]
+    )
+    symbol: str = Field(description="For pages", examples=["◐"])
+    progress: float = Field(description="Share of bytes loaded, 0 to 1", examples=[0.5], ge=0, le=1)
+    percent: int = Field(examples=[50], ge=0, le=100)
+    urgency: str = Field(examples=["hole"])
+    reason_code: str = Field(examples=["hole"])
+    reason: str = Field(examples=["blocks 12–17 have no server"])
+    plan_version: int | None = Field(examples=[7])
+    expected_gain: float | None = Field(
+        description="Share of the swarm's possible throughput; null where the planner does not say", examples=[None]
+    )
+    cost_s: float | None = Field(
+        description="Seconds for which the server serves nothing; null where not known", examples=[120.0]
+    )
+    outcome: str = Field(description="What became of it; `open` until then", examples=["open"])
+    created_at: datetime = Field(examples=["2026-09-21T14:13:20Z"])
+    closed_at: datetime | None = Field(examples=[None])
+    close_reason: str = Field(examples=[""])
+
+
 def register_leases() -> None:
     register(
-        Extension(key="leases", template="coordinator/leases.html", documents=lease_documents, collector=DecisionCollector)
+        Extension(
+            key="leases",
+            template="coordinator/leases.html",
+            documents=lease_documents,
+            collector=DecisionCollector,
+            item=LeaseOfModel,
+            about="Hints given to servers lately, newest first: leases that are open, and those closed in the last 15 minutes",
+        )
     )
 
 

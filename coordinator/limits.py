@@ -1,4 +1,4 @@
-"""How often one address and one peer may ask, counted in Redis in windows of a minute. Reads answer on while Redis is down.
+"""How often block servers and people may ask the coordinator. The counting is the monitor's (`monitor.limits`).
 
 A peer's own budget is touched only after its signature has been checked, so that nobody can use up another's.
 """
@@ -7,30 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
-import logging
-import time
-from dataclasses import dataclass
 
 from django.conf import settings
-from django.core.cache import cache
-from django.http import HttpRequest
-from redis.exceptions import RedisError
 
-from monitor.reachability import caller_address
+from monitor.limits import Limit, TooMany, address_of, count
 
-log = logging.getLogger(__name__)
-
-WINDOW_S = 60
-
-
-@dataclass(frozen=True, slots=True)
-class Limit:
-    """`times` in a minute, for each address or peer."""
-
-    name: str
-    times: int
-
+__all__ = ["PLANS_OF_AN_ADDRESS", "QUESTIONS_OF_A_PEER", "REQUESTS_OF_AN_ADDRESS", "Limit", "TooMany", "address_of", "count"]
 
 QUESTIONS_OF_A_PEER = Limit("peer", 60)
 """A server asks twice a minute and reports every ten seconds while it loads; this leaves room for restarts."""
@@ -38,46 +20,8 @@ REQUESTS_OF_AN_ADDRESS = Limit("address", 1_200)
 """A hundred servers behind one NAT, each with its nonce."""
 PLANS_OF_AN_ADDRESS = Limit("plan", 120)
 """Pages and reads that make the planner work; a person clicks less often."""
-
-
 REPORTS_OF_AN_ADDRESS = Limit("report", 12)
 """A client reports once a minute; this is a household, or an office."""
-
-
-class TooMany(Exception):
-    """`retry_after_s` until the window ends."""
-
-    def __init__(self, limit: Limit, retry_after_s: int) -> None:
-        super().__init__(f"more than {limit.times} requests a minute; ask again in {retry_after_s} s")
-        self.retry_after_s = retry_after_s
-
-
-def count(limit: Limit, who: str, now: float | None = None) -> None:
-    """Raises TooMany where `who` has used up this minute."""
-    moment = time.time() if now is None else now
-    window = int(moment // WINDOW_S)
-    key = f"limit.{limit.name}.{who}.{window}"
-    try:
-        cache.add(key, 0, timeout=2 * WINDOW_S)
-        used = cache.incr(key)
-    except (RedisError, ValueError) as error:
-        # Where signatures matter nothing works without Redis anyway (`coordinator.signatures`); reads need not stop.
-        log.warning("not counted: Redis does not answer (%s)", error)
-        return
-    if used > limit.times:
-        raise TooMany(limit, max(1, int((window + 1) * WINDOW_S - moment)))
-
-
-def address_of(request: HttpRequest) -> str:
-    """Who asks, behind our own proxies. An IPv6 customer has a whole /64, so that counts as one."""
-    forwarded = request.headers.get("X-Forwarded-For", "")
-    text = caller_address(request.META.get("REMOTE_ADDR", ""), forwarded, settings.SEPAL_TRUSTED_PROXIES)
-    try:
-        address = ipaddress.ip_address(text)
-    except ValueError:
-        # A Unix socket has no address: then all callers are one.
-        return "unknown"
-    return str(ipaddress.ip_network((address, 64), strict=False)) if address.version == 6 else text
 
 
 def digest_of(address: str) -> str:

@@ -1,93 +1,103 @@
-"""Errors under /api/ as RFC 9457 problem details: what is wrong, and what to do. Never a traceback."""
+"""Whatever goes wrong behind a door becomes a problem document (`monitor.api.problems`). Never a traceback."""
 
 from __future__ import annotations
 
 import logging
-from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.db import OperationalError as DatabaseDown
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
 
-from coordinator.limits import TooMany
+from coordinator.sight import NotSeen
 from coordinator.signatures import CannotCheck, Refused, new_nonce
+from monitor.api import problems as kinds
+from monitor.api.middleware import too_many
+from monitor.api.problems import Problem
+from monitor.limits import TooMany
 from swarm.wire.identity import NONCE_HEADER, SCHEME
 
 log = logging.getLogger(__name__)
 
 
-def problem(status: int, detail: str, **more: Any) -> JsonResponse:
-    title = HTTPStatus(status).phrase
-    body = {"type": f"/docs/api#problem-{status}", "title": title, "status": status, "detail": detail, **more}
-    response = JsonResponse(body, status=status, content_type="application/problem+json")
-    response["Access-Control-Allow-Origin"] = "*"
-    return response
-
-
 def install(api: NinjaAPI) -> None:
+    @api.exception_handler(Problem)
+    def ours(request: HttpRequest, error: Problem) -> HttpResponse:
+        return error.response()
+
     @api.exception_handler(ValidationError)
     def invalid(request: HttpRequest, error: ValidationError) -> HttpResponse:
-        return problem(422, _in_words(error.errors), errors=[_located(item) for item in error.errors])
+        return Problem(
+            kinds.INVALID, _in_words(error.errors), members={"errors": [_located(e) for e in error.errors]}
+        ).response()
 
     @api.exception_handler(HttpError)
     def refused(request: HttpRequest, error: HttpError) -> HttpResponse:
-        return problem(error.status_code, str(error))
+        return Problem(kinds.of_status(error.status_code), str(error)).response()
 
     @api.exception_handler(Http404)
     def absent(request: HttpRequest, error: Http404) -> HttpResponse:
-        return problem(404, str(error) or "there is nothing here")
+        return Problem(kinds.NO_SUCH_ADDRESS, str(error) or "there is nothing here").response()
 
     @api.exception_handler(Exception)
     def broken(request: HttpRequest, error: Exception) -> HttpResponse:
         # A door: whatever went wrong inside, the caller gets a plain answer and the log the traceback.
         log.exception("%s %s failed", request.method, request.path)
-        return problem(500, "this is our fault, and it is in our log")
+        return Problem(kinds.BROKEN, "this is our fault, and it is in our log").response()
 
     _install_refusals(api)
+    _install_absences(api)
 
 
 def _install_refusals(api: NinjaAPI) -> None:
     """What is not answered because of who asks, how often, or how much at once."""
 
     @api.exception_handler(TooMany)
-    def too_many(request: HttpRequest, error: TooMany) -> HttpResponse:
-        response = problem(429, str(error))
-        response["Retry-After"] = str(error.retry_after_s)
-        return response
+    def asked_too_often(request: HttpRequest, error: TooMany) -> HttpResponse:
+        return too_many(error)
 
     @api.exception_handler(Refused)
     def not_proved(request: HttpRequest, error: Refused) -> HttpResponse:
         """Brings a nonce, so that whoever used one that was too old can try again at once."""
-        response = problem(401, str(error))
-        response["WWW-Authenticate"] = SCHEME
         try:
-            response[NONCE_HEADER] = new_nonce()
+            headers = {"WWW-Authenticate": SCHEME, NONCE_HEADER: new_nonce()}
         except CannotCheck as gone:
-            return cannot_check(request, gone)
-        return response
-
-    @api.exception_handler(CannotCheck)
-    def cannot_check(request: HttpRequest, error: CannotCheck) -> HttpResponse:
-        response = problem(503, str(error))
-        response["Retry-After"] = "30"
-        return response
+            return Problem(kinds.UNAVAILABLE, str(gone)).response()
+        return Problem(kinds.UNSIGNED, str(error), headers).response()
 
     @api.exception_handler(RequestDataTooBig)
     def too_big(request: HttpRequest, error: RequestDataTooBig) -> HttpResponse:
-        return problem(413, "nothing that is read here is that long")
+        return Problem(kinds.TOO_LONG, "nothing that is read here is that long").response()
 
     @api.exception_handler(DisallowedHost)
     def other_host(request: HttpRequest, error: DisallowedHost) -> HttpResponse:
-        return problem(400, "this site does not answer to that host name")
+        return Problem(kinds.BAD_REQUEST, "this site does not answer to that host name").response()
+
+
+def _install_absences(api: NinjaAPI) -> None:
+    """What cannot be answered now, through no fault of the caller."""
+
+    @api.exception_handler(CannotCheck)
+    def cannot_check(request: HttpRequest, error: CannotCheck) -> HttpResponse:
+        return Problem(kinds.UNAVAILABLE, str(error)).response()
+
+    @api.exception_handler(NotSeen)
+    def not_seen(request: HttpRequest, error: NotSeen) -> HttpResponse:
+        return Problem(kinds.NOT_SEEN, str(error)).response()
+
+    @api.exception_handler(DatabaseDown)
+    def no_database(request: HttpRequest, error: DatabaseDown) -> HttpResponse:
+        log.warning("%s %s: the database does not answer: %s", request.method, request.path, error)
+        return Problem(kinds.UNAVAILABLE, "the database does not answer").response()
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
     """handler404: JSON for programs, a page for people."""
     if request.path.startswith("/api/"):
-        return problem(404, f"there is no {request.path} here; see /api/v1/docs")
+        return Problem(kinds.NO_SUCH_ADDRESS, f"there is no {request.path} here; see /api/v1/openapi.json").response()
     return render(request, "404.html", {"path": request.path}, status=404)
 
 

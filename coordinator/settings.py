@@ -77,6 +77,8 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     # First: the others go by the address that it leaves.
     "coordinator.addresses.SwarmInPath",
+    # Next, so that it also sees what the others answer by themselves.
+    "monitor.api.middleware.api_middleware",
     "django.middleware.security.SecurityMiddleware",
     # Above the files, so that they are compressed too.
     "monitor.compression.CompressPages",
@@ -201,7 +203,8 @@ LANGUAGE_CODE = "en"
 USE_I18N = False
 
 CORS_ALLOW_ALL_ORIGINS = True
-CORS_URLS_REGEX = r"^/(s/[A-Za-z0-9_-]{1,64}/)?(api|metrics|badge|exports|incidents\.|fresh)"
+# Of what lies under /api `monitor.api.middleware` takes care.
+CORS_URLS_REGEX = r"^/(metrics|badge|exports|incidents\.|fresh)"
 CORS_ALLOW_METHODS = ["GET", "HEAD", "OPTIONS"]
 CORS_EXPOSE_HEADERS = ["ETag", "Link", "Retry-After"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator import leases
-from monitor.published import Published
+from monitor.published import Published, Watch
 from monitor.queries import watch
 from swarm.placement import Promise
 
@@ -13,7 +13,15 @@ class NotSeen(LookupError):
 
 
 def published_of(swarm: str) -> Published:
-    published = watch(swarm).published
+    return _believed(watch(swarm).published)
+
+
+def believed(seen: Watch) -> Published:
+    """Of what has been read already."""
+    return _believed(seen.published)
+
+
+def _believed(published: Published | None) -> Published:
     if published is None:
         raise NotSeen("the monitor has not seen this swarm yet")
     if published.stale:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from monitor.extensions import registered
@@ -10,6 +10,7 @@ from monitor.published import Published, Standing, Watch, beliefs, rfc3339, stan
 from monitor.rates.documents import canary_document, rate_fields
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import Server
+from swarm.throughput import Belief
 from swarm.wire.spans import Span
 
 
@@ -20,6 +21,7 @@ def models_document(seen: Watch) -> dict[str, Any]:
     return {
         "items": [model_document(published, item) for item in standings(published)] if published else [],
         "observed_at": rfc3339(published.snapshot.at) if published else None,
+        "snapshot_id": published.snapshot_id if published else None,
         "stale": not seen.sees,
         "held": published.held or None if published else None,
         "expected_interval_s": seen.interval_s,
@@ -76,21 +78,20 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
         "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
-        "servers": [
-            {**_server_document(published, model.prefix, s), **rate_fields(published, model.prefix, s.peer_id, believed)}
-            for s in servers
-        ],
+        "servers": [server_document(published, model.prefix, server, believed) for server in servers],
         "canary": canary_document(published.canaries.get(model.prefix)),
         "blocks": [block.redundancy for block in covered.blocks],
         **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
         "observed_at": rfc3339(published.snapshot.at),
+        "snapshot_id": published.snapshot_id,
         "stale": item.stale,
         "held": published.held or None,
         "expected_interval_s": published.interval_s,
     }
 
 
-def _server_document(published: Published, prefix: str, server: Server) -> dict[str, Any]:
+def server_document(published: Published, prefix: str, server: Server, believed: Mapping[str, Belief]) -> dict[str, Any]:
+    """`believed` are the rates of this model's servers (`published.beliefs`)."""
     sighting = published.sightings.get((prefix, server.peer_id))
     return {
         "peer_id": server.peer_id,
@@ -108,6 +109,7 @@ def _server_document(published: Published, prefix: str, server: Server) -> dict[
         "quarantined": server.quarantined or None,
         "clock_skew_s": server.skew_s,
         "reachability": _reachability(server),
+        **rate_fields(published, prefix, server.peer_id, believed),
     }
 
 

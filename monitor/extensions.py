@@ -9,19 +9,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from prometheus_client.registry import Collector
+from pydantic import BaseModel
 
 from monitor.published import Watch
 
 
 @dataclass(frozen=True)
 class Extension:
-    """`documents(swarm, prefix)` is a JSON-ready list for the model's document, under `key`;
-    `template` renders it on the model's page, with the list as `items`; `collector(swarm)` adds series to the metrics."""
+    """`documents(swarm, prefix)` is a JSON-ready list for the model's document, under `key`, each of the shape that `item`
+    describes; `about` says what it is. `template` renders it on the model's page, with the list as `items`;
+    `collector(swarm)` adds series to the metrics."""
 
     key: str
     template: str
     documents: Callable[[str, str], list[dict[str, Any]]]
     collector: Callable[[str], Collector] | None = None
+    item: type[BaseModel] | None = None
+    about: str = ""
 
 
 @dataclass(frozen=True)

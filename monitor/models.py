@@ -21,6 +21,10 @@ GONE_LISTED_FOR = timedelta(hours=1)
 KEPT_FOR = timedelta(days=7)
 """How long crawls and servers that left are kept in the database."""
 
+SNAPSHOTS_KEPT_FOR = timedelta(days=1)
+"""How long whole snapshots can be read by their id: 2,880 of them at a check each half minute, about 30 KB each at 500
+servers. What they come to in minutes and days is kept longer (`monitor.history`)."""
+
 MODEL_REMEMBERED_FOR = timedelta(hours=1)
 """A model that vanished from the index is still looked for this long: one lost record must not blank its page."""
 
@@ -87,6 +91,16 @@ class Crawl(models.Model):
     @property
     def duration_s(self) -> float:
         return (self.finished_at - self.started_at).total_seconds()
+
+
+class KeptSnapshot(models.Model):
+    """A snapshot as it was published, for whoever asks for it by its id (`monitor.archive`)."""
+
+    crawl = models.OneToOneField(Crawl, on_delete=models.CASCADE, primary_key=True, related_name="kept_snapshot")
+    document = models.BinaryField(help_text="JSON, compressed by zlib")
+
+    def __str__(self) -> str:
+        return f"snapshot {self.pk}"
 
 
 class WatchedModelQuerySet(models.QuerySet["WatchedModel"]):

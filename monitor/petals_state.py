@@ -51,7 +51,7 @@ def _model_report(item: Standing) -> dict[str, Any]:
         "name": name,
         "short_name": name.rstrip("/").rsplit("/", 1)[-1],
         "state": _MODEL_STATES[item.verdict],
-        "server_rows": [_server_row(model, server) for server in sorted(model.servers, key=lambda s: s.peer_id)],
+        "server_rows": [_server_row(model, server, item.stale) for server in sorted(model.servers, key=lambda s: s.peer_id)],
         "num_blocks": model.num_blocks,
         "repository": model.repository,
         "dht_prefix": model.prefix,
@@ -60,14 +60,14 @@ def _model_report(item: Standing) -> dict[str, Any]:
     }
 
 
-def _server_row(model: Model, server: Server) -> dict[str, Any]:
+def _server_row(model: Model, server: Server, stale: bool) -> dict[str, Any]:
     cache = cache_left_of(server)
     row = {
         "short_peer_id": "..." + server.peer_id[-6:],
         "peer_id": server.peer_id,
         "peer_ip_info": "unknown",
         "show_public_name": _credited(server),
-        "state": _SERVER_STATES.get(server.state, "unknown"),
+        "state": "unknown" if stale else _SERVER_STATES.get(server.state, "unknown"),
         "span": {
             "peer_id": server.peer_id,
             "start": server.span.start,

@@ -59,10 +59,10 @@ class CrawlFacts:
 class Published:
     """The last snapshot as it may be shown at `read_at`.
 
-    `held` says why what was crawled since is not believed: then this is all there is to show, and it is stale. `absent` holds
-    by prefix the servers that the snapshot does not have any more (gone) or could not read (not checked); `sightings` is by
-    prefix and peer id, `verdict_since` by prefix. `evidence` of rates, and what clients `told`, are by
-    prefix and peer id, the newest canaries by prefix.
+    `snapshot_id` names the snapshot for ever: it is the id of the crawl that made it. `held` says why what was crawled since is
+    not believed: then this is all there is to show, and it is stale. `absent` holds by prefix the servers that the snapshot
+    does not have any more (gone) or could not read (not checked); `sightings` is by prefix and peer id, `verdict_since` by
+    prefix. `evidence` of rates, and what clients `told`, are by prefix and peer id, the newest canaries by prefix.
     """
 
     snapshot: Snapshot
@@ -77,6 +77,7 @@ class Published:
     evidence: Mapping[tuple[str, str], Evidence] = field(default_factory=dict)
     told: Mapping[tuple[str, str], Told] = field(default_factory=dict)
     canaries: Mapping[str, CanaryFacts] = field(default_factory=dict)
+    snapshot_id: int = 0
 
     def age_s(self, now: float | None = None) -> float:
         return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
@@ -102,6 +103,7 @@ class Watch:
     last_crawl: CrawlFacts | None
     failing_since: float | None = None
     rulings: Rulings = NO_RULINGS
+    last_crawl_id: int = 0
 
     @property
     def sees(self) -> bool:

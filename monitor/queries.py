@@ -74,7 +74,15 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
         last_crawl=_facts(last) if last else None,
         failing_since=failing_since,
         rulings=rulings,
+        last_crawl_id=last.pk if last else 0,
     )
+
+
+def newest_crawls(swarm: str) -> tuple[int, int]:
+    """The ids of the newest crawl that succeeded, and of the newest of all; 0 for none. Whoever has read `watch` since then
+    would read the same again."""
+    newest = Crawl.objects.of(swarm).order_by("-started_at", "-pk").values_list("pk", flat=True)
+    return newest.filter(outcome=CrawlOutcome.SUCCEEDED).first() or 0, newest.first() or 0
 
 
 def servers_of(swarm: str, peer_id: str) -> list[Known]:
@@ -171,6 +179,7 @@ def _published(
         evidence=rates.evidence,
         told=rates.told,
         canaries=rates.canaries,
+        snapshot_id=crawl.pk,
     )
 
 

@@ -7,6 +7,8 @@ are not meant for the threads of a web server.
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import ipaddress
 import time
 import uuid
@@ -15,6 +17,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from celery import current_app
+from django.conf import settings
 from django.core.cache import cache
 from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
@@ -27,6 +30,8 @@ from swarm.wire.keys import parse_peer_id
 WAIT_S = 9.0
 """A Petals server gives up on the HTTP answer after 10 s, and then goes on unchecked."""
 POLL_S = 0.1
+ASK_AGAIN_AFTER_S = 10
+"""A Petals server asks every 15 s until it is reached. Whoever asks more often would have us knock at somebody's door."""
 ANSWER_LIVES_S = 60
 
 _WHY = {
@@ -36,23 +41,18 @@ _WHY = {
 }
 
 
-async def ask(peer_id: str, wait_s: float = WAIT_S, *, swarm: str = "") -> dict[str, Any]:
-    """`{"checked", "success", "message"}`; `checked` is False where we could not find out: that says nothing of the peer."""
-    try:
-        parse_peer_id(peer_id)
-    except BadRecord as error:
-        return {"checked": True, "success": False, "message": error.detail}
-    question = uuid.uuid4().hex
+async def ask(peer_id: str, swarm: str = "", caller: str = "", wait_s: float = WAIT_S) -> dict[str, Any]:
+    """`{"checked", "success", "message"}`; `checked` is False where we could not find out: that says nothing of the peer.
+
+    What the same caller asked about the same peer within ASK_AGAIN_AFTER_S is not dialled again: the answer is the same one,
+    or the one that is still awaited.
+    """
+    refused = refusal(peer_id)
+    if refused is not None:
+        return {"checked": True, "success": False, "message": refused}
     give_up = time.monotonic() + wait_s
     try:
-        await sync_to_async(current_app.send_task)(
-            "monitor.tasks.dial",
-            args=[peer_id, question, swarm],
-            queue="crawl",
-            expires=wait_s,
-            retry=False,
-            ignore_result=True,
-        )
+        question = await _question(peer_id, swarm, caller, wait_s)
         while time.monotonic() < give_up:
             answer: dict[str, Any] | None = await cache.aget(answer_key(question))
             if answer is not None:
@@ -61,6 +61,34 @@ async def ask(peer_id: str, wait_s: float = WAIT_S, *, swarm: str = "") -> dict[
     except (RedisError, OperationalError) as error:
         return no_answer(f"the monitor could not check: its queue does not answer ({type(error).__name__})")
     return no_answer(f"the monitor could not check: its crawl worker did not answer within {wait_s:g} s")
+
+
+def refusal(peer_id: str) -> str | None:
+    """Why nobody can be dialled under this name; None where somebody may."""
+    try:
+        parse_peer_id(peer_id)
+    except BadRecord as error:
+        return error.detail
+    return None
+
+
+async def _question(peer_id: str, swarm: str, caller: str, wait_s: float) -> str:
+    """Puts it to the crawl worker, unless the same question was put just now."""
+    question, asked = uuid.uuid4().hex, _asked_key(peer_id, swarm, caller)
+    if caller and not await cache.aadd(asked, question, timeout=ASK_AGAIN_AFTER_S):
+        before: str | None = await cache.aget(asked)
+        if before is not None:
+            return before
+    await sync_to_async(current_app.send_task)(
+        *("monitor.tasks.dial", [peer_id, question, swarm]), queue="crawl", expires=wait_s, retry=False, ignore_result=True
+    )
+    return question
+
+
+def _asked_key(peer_id: str, swarm: str, caller: str) -> str:
+    """Callers are told apart without their address being kept."""
+    who = hmac.new(settings.SECRET_KEY.encode(), f"{caller} {swarm} {peer_id}".encode(), hashlib.sha256).hexdigest()
+    return f"asked.{who[:32]}"
 
 
 def answer_of(visit: Visit) -> dict[str, Any]:

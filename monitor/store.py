@@ -12,9 +12,10 @@ from datetime import UTC, datetime
 
 from django.db import connection, transaction
 
+from monitor.archive import archived
 from monitor.crawl import CrawlReport
 from monitor.history.record import record
-from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, ServerRow, WatchedModel
+from monitor.models import KEPT_FOR, SNAPSHOTS_KEPT_FOR, Crawl, CrawlOutcome, KeptSnapshot, ServerRow, WatchedModel
 from monitor.privacy import without_addresses
 from monitor.rows import record_to_json
 from monitor.rulings import staff
@@ -42,6 +43,7 @@ def store(report: CrawlReport) -> Crawl:
         if report.snapshot is not None and not report.held:
             ruled = staff().rulings(report.swarm, report.snapshot.at).applied(report.snapshot)
             _store_snapshot(report.snapshot, ruled, report.indexed)
+            KeptSnapshot.objects.create(crawl=crawl, document=archived(report.snapshot, crawl.pk))
         _forget_old(report.swarm, _moment(report.finished_at))
         record(crawl, ruled)
     return crawl
@@ -177,6 +179,7 @@ def _forget_old(swarm: str, now: datetime) -> None:
     newest = crawls.newest_success()
     old = crawls.filter(started_at__lt=now - KEPT_FOR)
     (old if newest is None else old.exclude(pk=newest.pk)).delete()
+    KeptSnapshot.objects.filter(crawl__swarm=swarm, crawl__started_at__lt=now - SNAPSHOTS_KEPT_FOR).delete()
     ServerRow.objects.filter(model__swarm=swarm, state=PeerState.GONE.value, state_since__lt=now - KEPT_FOR).delete()
 
 

@@ -47,8 +47,9 @@ def measure(swarm: str = "") -> None:
 @shared_task
 def dial(peer_id: str, question: str = "", swarm: str = "") -> dict[str, Any]:
     """Under `question` the answer also goes where `monitor.reachability` waits for it."""
+    watched = swarms.named(swarm) or swarms.configured()[0]
     try:
-        answer = answer_of(_crawler(swarms.named(swarm) or swarms.configured()[0]).dial(peer_id))
+        answer = answer_of(_crawler(watched).dial(peer_id))
     except SwarmError as error:
         log.warning("dial failed: %s", error)
         answer = no_answer("the monitor could not check: its own peer does not reach the swarm")

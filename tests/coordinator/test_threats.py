@@ -122,7 +122,7 @@ def test_a_signature_for_another_site_is_worth_nothing_here(client: Client, d: P
 def test_a_peer_that_asks_too_often_is_told_when_to_come_back(d: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "QUESTIONS_OF_A_PEER", limits.Limit("peer", 2))
     # Ten seconds before the minute ends, for the whole of the test.
-    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: 1_000_010.0))
+    monkeypatch.setattr("monitor.limits.time", SimpleNamespace(time=lambda: 1_000_010.0))
     assert [d.post("/hint", d.question(Span(0, 12))).status_code for _ in range(2)] == [200, 200]
     response = d.post("/hint", d.question(Span(0, 12)))
     assert (response.status_code, response["Content-Type"]) == (429, "application/problem+json")

@@ -12,6 +12,7 @@ from django.test import Client
 
 from monitor import queries
 from monitor.extensions import Extension, registered
+from monitor.models import Crawl
 from monitor.store import store
 from swarm.snapshot import PeerState
 from swarm.wire.records import ServerRecord, ServerState
@@ -36,6 +37,13 @@ def get(client: Client, path: str, status: int = 200) -> Any:
 def _not_json(constant: str) -> None:
     raise AssertionError(f"{constant} is no JSON")
 
+
+LEASE = {
+    "id": "l1", "peer_id": peer_id("a"), "start": 3, "end": 5, "blocks": "blocks 3–4", "from": [0, 3],
+    "from_blocks": "blocks 0–2", "phase": "offered", "symbol": "○", "progress": 0.0, "percent": 0, "urgency": "hole", "reason_code": "hole", "reason": "why",
+    "plan_version": 1, "expected_gain": None, "cost_s": None, "outcome": "open", "created_at": "2026-09-21T14:13:20Z",
+    "closed_at": None, "close_reason": "",
+}  # fmt: skip
 
 GOLDEN_RECORD = ServerRecord(
     ServerState.ONLINE,
@@ -134,7 +142,7 @@ def test_a_dead_bootstrap_peer_is_an_issue(client: Client) -> None:
 
 
 def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.documents.registered", lambda: (Extension("leases", "", lambda *of: [{"of": of}]),))
+    monkeypatch.setattr("monitor.documents.registered", lambda: (Extension("leases", "", lambda *of: [LEASE]),))
     seed(model(6, online("a", 0, 3, 20.0), online("b", 1, 3, None), unread=frozenset({5})))
     document = get(client, "/api/v1/models/tiny-hf")
     servers = document.pop("servers")
@@ -155,8 +163,9 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "min_redundancy": 0,
         "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0},
         "blocks": [1, 2, 2, 0, 0, None],
-        "leases": [{"of": ["main", "tiny-hf"]}],
+        "leases": [LEASE],
         "observed_at": "2026-09-21T14:13:20Z",
+        "snapshot_id": Crawl.objects.get().pk,
         "stale": False,
         "held": None,
         "expected_interval_s": 30.0,
@@ -225,7 +234,8 @@ def test_a_stale_model_is_unknown_with_what_it_was(client: Client, monkeypatch: 
     assert document["sentence"] == "unknown — could not run: block 1 had no server 10 min ago"
     everything = get(client, "/api/v1/models")
     assert everything["stale"] is True and everything["last_crawl"]["reason"] == "p2pd does not answer"
-    assert get(client, "/api/v1/state")["model_reports"][0]["state"] == "unknown"
+    (told,) = get(client, "/api/v1/state")["model_reports"]
+    assert told["state"] == "unknown" and {row["state"] for row in told["server_rows"]} == {"unknown"}
 
 
 def test_an_unknown_prefix_is_a_problem_document(client: Client) -> None:

@@ -205,7 +205,7 @@ def test_history_as_json(client: Client, monkeypatch: pytest.MonkeyPatch) -> Non
 
     one_hole()
     rollups.roll_up(moment(NOW + 90))
-    monkeypatch.setattr("monitor.history.api.time.time", lambda: NOW + 90)
+    monkeypatch.setattr("monitor.api.history.time.time", lambda: NOW + 90)
 
     def refuse(word: str) -> None:
         raise AssertionError(word)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ from django.core.cache import cache
 from django.test import Client
 
 from monitor import reachability, tasks
+from monitor.limits import Limit
 from monitor.reachability import answer_of, caller_address
+from monitor.swarms import WatchedSwarm
 from swarm.errors import Unreachable
 from swarm.snapshot import Outcome, Visit
 from tests.swarms import peer_id
@@ -79,6 +82,12 @@ class Worker:
         return Visit(asked, 0.0, self.outcome, "refused")
 
 
+@pytest.fixture(autouse=True)
+def _own_corner_of_redis(settings: Any) -> None:
+    """What one test has asked is no other test's question."""
+    settings.CACHES = {"default": {**settings.CACHES["default"], "KEY_PREFIX": uuid.uuid4().hex}}
+
+
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Worker:
     return Worker(monkeypatch)
@@ -113,10 +122,45 @@ def test_a_worker_that_does_not_answer_is_an_error_so_that_the_server_skips_the_
     client: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     worker.outcome = None
-    monkeypatch.setattr(reachability.ask, "__defaults__", (0.01,))
+    monkeypatch.setattr(reachability.ask, "__defaults__", ("", "", 0.01))
     response = ask(client, peer_id("a"))
     assert response.status_code == 503 and response.headers["Content-Type"].startswith("application/problem+json")
     assert "could not check" in response.json()["detail"]
+
+
+def test_the_same_question_from_the_same_caller_is_dialled_once(client: Client, worker: Worker) -> None:
+    first = ask(client, peer_id("a")).json()
+    worker.outcome = Outcome.REFUSED
+    assert ask(client, peer_id("a")).json() == first, "the answer of a moment ago"
+    elsewhere = client.get(f"/api/v1/is_reachable/{peer_id('a')}", REMOTE_ADDR="198.51.100.8")
+    assert elsewhere.json()["success"] is False, "another caller's question is dialled anew"
+    assert ask(client, peer_id("b")).json()["success"] is False, "and so is one about another peer"
+    assert len(worker.queued) == 3
+
+
+def test_whoever_has_many_peers_dialled_is_told_to_wait(
+    client: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("monitor.api.petals.DIALS_OF_AN_ADDRESS", Limit("dial", 2))
+    assert [ask(client, peer_id(name)).status_code for name in "abc"] == [200, 200, 429]
+    assert int(ask(client, peer_id("d"))["Retry-After"]) >= 1
+    assert ask(client, "no-peer").status_code == 200, "what is not dialled is not counted"
+
+
+def test_a_peer_of_another_swarm_is_dialled_there(client: Client, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(tasks, "_crawler", lambda swarm: asked.append(swarm.name) or worker)
+    monkeypatch.setattr(
+        "monitor.swarms.configured", lambda: (WatchedSwarm("main", "main", ()), WatchedSwarm("other", "other", ()))
+    )
+    client.get(f"/api/v1/is_reachable/{peer_id('a')}?swarm=other")
+    assert asked == ["other"]
+    assert client.get(f"/api/v1/is_reachable/{peer_id('a')}?swarm=nobody").status_code == 404
+
+
+def test_an_answer_for_one_caller_is_kept_by_nobody(client: Client, worker: Worker) -> None:
+    response = ask(client, peer_id("a"))
+    assert response["Cache-Control"] == "private, no-store" and not response.has_header("ETag")
 
 
 def test_a_monitor_without_a_swarm_does_not_blame_the_server(client: Client, worker: Worker) -> None:
