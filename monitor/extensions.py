@@ -37,6 +37,7 @@ class Panel:
     items: Callable[[Watch], list[Any]]
 
 
+@dataclass(frozen=True)
 class Link:
     """One more page in the navigation."""
 
@@ -46,6 +47,7 @@ class Link:
 
 _extensions: dict[str, Extension] = {}
 _panels: dict[str, Panel] = {}
+_links: dict[str, Link] = {}
 
 
 def register(extension: Extension) -> None:
@@ -62,9 +64,6 @@ def register_panel(panel: Panel) -> None:
 
 def panels() -> tuple[Panel, ...]:
     return tuple(_panels[key] for key in sorted(_panels))
-
-
-_links: dict[str, Link] = {}
 
 
 def register_link(link: Link) -> None:

@@ -188,5 +188,3 @@ def _subject(seen: Watch, known: queries.Known, peer_id: str) -> peer_page.Subje
 
 def _moment(seen: Watch) -> float | None:
     return seen.last_crawl.finished_at if seen.last_crawl else None
-
-

@@ -276,7 +276,11 @@ def _neighbours(server: Server, published: Published | None, model: Model | None
     held = {other.peer_id: other.span.in_words() for other in model.servers} if published and model else {}
     pings = sorted(server.record.next_pings.items(), key=lambda item: (item[1], item[0]))[:PINGS]
     return tuple(
-        (peer, short(peer), f"{'no answer' if ping == float('inf') else f'{ping * 1000:,.0f} ms'}, {held.get(peer, 'not in this model now')}")
+        (
+            peer,
+            short(peer),
+            f"{'no answer' if ping == float('inf') else f'{ping * 1000:,.0f} ms'}, {held.get(peer, 'not in this model now')}",
+        )
         for peer, ping in pings
     )
 

@@ -14,7 +14,7 @@ from monitor import gate, probe
 from monitor.history import partitions, retention, rules, uptime
 from monitor.history.rules import Kind
 from monitor.models import GONE_LISTED_FOR, KEPT_FOR, MODEL_REMEMBERED_FOR
-from monitor.pages import SYMBOLS
+from monitor.verdicts import SYMBOLS
 from monitor.published import MISSED_INTERVALS, ago
 from monitor.serving import FULL, QUARANTINED
 from monitor.tables import JOINING_LONG_S, STATE_SYMBOLS
