@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Any
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
@@ -39,6 +40,14 @@ def install(api: NinjaAPI) -> None:
     @api.exception_handler(Http404)
     def absent(request: HttpRequest, error: Http404) -> HttpResponse:
         return problem(404, str(error) or "there is nothing here")
+
+    @api.exception_handler(OperationalError)
+    @api.exception_handler(InterfaceError)
+    def no_database(request: HttpRequest, error: Exception) -> HttpResponse:
+        log.warning("%s: the database does not answer (%s)", request.path, type(error).__name__)
+        response = problem(503, "this site's database does not answer; that says nothing about the swarm. Try again in 10 s")
+        response["Retry-After"] = "10"
+        return response
 
     @api.exception_handler(Exception)
     def broken(request: HttpRequest, error: Exception) -> HttpResponse:

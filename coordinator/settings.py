@@ -63,6 +63,8 @@ MIDDLEWARE = [
     "csp.middleware.CSPMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # Innermost: sees the pages as they were made.
+    "coordinator.outage.LastPages",
 ]
 
 ROOT_URLCONF = "coordinator.urls"
