@@ -204,3 +204,16 @@ def test_of_many_servers_that_ask_at_once_exactly_one_gets_the_hole() -> None:
         answers = list(pool.map(ask_in_a_thread, names))
     assert sum(answer.lease is not None for answer in answers) == 1
     assert Lease.objects.open().count() == 1
+
+
+def test_a_server_that_says_how_fast_it_is_may_be_given_fewer_blocks_and_a_large_word_gets_it_nothing_better() -> None:
+    """With four blocks of eight it is almost twice as fast, and it is these four that lack throughput."""
+    first, second = [server(name, 0, 4) for name in "abcde"], [server(name, 4, 8) for name in "xy"]
+    seen(model(8, *first, *second))
+    asked = question("new", 8)
+    whole = hints.look(SWARM, asked, datetime.now(UTC), "only looking").span
+    told = hints.look(SWARM, asked.model_copy(update={"forward_rps": 20.0}), datetime.now(UTC), "only looking").span
+    boast = hints.look(SWARM, asked.model_copy(update={"forward_rps": 1e9}), datetime.now(UTC), "only looking").span
+    assert whole is not None and told is not None and boast is not None
+    assert (whole.end - whole.start, boast.end - boast.start) == (8, 8), "held to a usual rate, its word changes nothing"
+    assert told.to_span() == Span(4, 8)

@@ -8,6 +8,7 @@ import pytest
 
 from blockserver.serving.advice import BY_COORDINATOR, BY_ITSELF, Adviser
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
+from swarm.placement import Pace
 from swarm.snapshot import Model
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
@@ -163,3 +164,19 @@ async def test_an_answer_that_is_no_hint_counts_as_no_answer(answer: object) -> 
         async with HintClient(told.url) as hints:
             with pytest.raises(CoordinatorDown):
                 await hints.ask(question)
+
+
+async def test_what_a_server_knows_of_its_speed_goes_with_its_question_and_into_its_own_choice() -> None:
+    with coordinator() as site:
+        async with HintClient(site.url) as hints:
+            me = Situation(hints)
+            me.adviser.pace = lambda: Pace(120.0, 40.0)
+            await me.decides()
+    ((_, asked),) = site.asked
+    assert (asked["forward_rps"], asked["network_rps"]) == (120.0, 40.0)
+    uneven = model(8, *(server(f"a{n}", 0, 4) for n in range(5)), *(server(f"b{n}", 4, 8) for n in range(2)))
+    alone = Situation(None, uneven)
+    alone.adviser.num_blocks = 8
+    assert (await alone.adviser.arrive()).placement.span == Span(0, 8)
+    alone.adviser.pace = lambda: Pace(20.0)
+    assert (await alone.adviser.arrive()).placement.span == Span(4, 8), "with half of its blocks it is twice as fast"
