@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordinator import followers, hints, leases
+from coordinator import followers, hints, lease_terms, leases
 from coordinator.models import Lease, Phase
 from swarm.placement import Placement, advise
 from swarm.snapshot import Model
@@ -158,7 +158,7 @@ def test_a_lease_is_done_when_a_later_crawl_sees_the_server_online_there() -> No
 def test_an_offer_that_nobody_accepts_goes_back_to_the_next_server() -> None:
     holed()
     assert ask("d", Span(0, 12)).lease is not None
-    later = now() + leases.OFFER_LIFE + timedelta(seconds=1)
+    later = now() + lease_terms.OFFER_LIFE + timedelta(seconds=1)
     at = seen(HOLED)
     leases.settle(SWARM, HOLED, datetime.fromtimestamp(at, UTC), later)
     assert Lease.objects.get().phase == Phase.EXPIRED
