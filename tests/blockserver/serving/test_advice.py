@@ -72,6 +72,18 @@ async def test_a_hole_that_closes_meanwhile_is_forgotten() -> None:
     assert await me.decides(2) is None
 
 
+async def test_views_that_contradict_each_other_move_nobody_and_three_that_agree_move_once() -> None:
+    """petals#389: one evening a server was sent to 65 and then told that 2 is right. Each view alone would have moved it."""
+    elsewhere = model(30, server("a", 0, 12), server("b", 12, 24), server("c", 12, 24), server("me", 0, 12, throughput=9.0))
+    me = Situation(None)
+    for view in (HOLED, elsewhere, HOLED, elsewhere):
+        me.seen = view
+        assert await me.decides(59) is None
+    me.seen = HOLED
+    assert [await me.decides(after) for after in (0, 30, 29)] == [None] * 3
+    assert await me.decides(2) is not None
+
+
 async def test_a_key_that_could_not_be_read_moves_nobody() -> None:
     me = Situation(None, replace(HOLED, unread_blocks=frozenset({3})))
     assert [await me.decides(after) for after in (0, 100, 1000)] == [None] * 3
