@@ -40,7 +40,8 @@ class Figure:
     runs: tuple[Run, ...]
 
 
-def against_petals(question: str, scene: Scene, belief: str = "reported") -> Figure:
+def against_petals(question: str, scene: Scene, belief: str = "measured") -> Figure:
+    """The planner as the coordinator runs it: counting on what it measures, not on what is reported."""
     return Figure(question, (("Petals", scene, "petals"), ("planner", scene, belief)))
 
 

@@ -49,6 +49,8 @@ def database(name: str = "DATABASE_URL") -> dict[str, object]:
         "PORT": str(url.port or ""),
         # Kept open between requests; checked first, so that a restart of Postgres costs nobody an error page.
         "CONN_MAX_AGE": 60,
+        # A machine that is gone refuses nothing: without a limit each page would wait for minutes.
+        "OPTIONS": {"connect_timeout": 3},
         "CONN_HEALTH_CHECKS": True,
     }
 

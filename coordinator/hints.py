@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from statistics import median
 
 from django.db import connection, transaction
 
@@ -17,7 +18,7 @@ from coordinator.known import circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
 from monitor.queries import watch_everyone
-from swarm.placement import Advice, Circumstances, Promise, advise, find_holes, still_useful, without
+from swarm.placement import Advice, Circumstances, Pace, Promise, advise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
@@ -169,7 +170,19 @@ def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Ad
         promises=promises,
         movable=followers.movable(seen.swarm, request.model, seen.now) - set(seen.quarantined),
         known=seen.known,
+        pace=_pace(seen, request),
     )
+
+
+def _pace(seen: Seen, request: HintRequest) -> Pace | None:
+    """What the server says of its own speed, held to what its own rate or a usual server's is believed to be: nobody gets
+    better blocks by a large word."""
+    if request.forward_rps is None:
+        return None
+    rates = seen.known.rates
+    most = max(rates.get(request.peer, 0.0), median(rates.values())) if rates else None
+    line = [rate for rate in (request.network_rps, most) if rate is not None]
+    return Pace(request.forward_rps, min(line) if line else None)
 
 
 def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], advice: Advice) -> list[int]:

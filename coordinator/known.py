@@ -1,5 +1,6 @@
-"""What the coordinator knows of servers beyond the snapshot: for how long they are there, when they last moved, and how much
-of the throughput that they report is believed. With it the planner looks after redundancy and throughput, not only holes.
+"""What the coordinator knows of servers beyond the snapshot: for how long they are there, when they last moved, how much of the
+throughput that they report is believed, and which of them sit in one network. With it the planner looks after redundancy
+and throughput, not only holes.
 """
 
 from __future__ import annotations
@@ -28,5 +29,6 @@ def circumstances(swarm: str, model: Model, published: Published, now: datetime)
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },
         reloading=Lease.objects.of_model(swarm, model.prefix).open().filter(origin_start__isnull=False).count(),
+        operators={s.peer_id: s.visit.network for s in model.servers if s.visit is not None and s.visit.network},
         rates={peer_id: belief.believed for peer_id, belief in believed.items() if belief.believed is not None},
     )

@@ -1,5 +1,5 @@
 """The life of a lease: offered, accepted, done; or declined, stale, expired. Each step is one conditional update, so that of
-two processes that try the same step one succeeds and the other is told so.
+two processes that try the same step one succeeds and the other is told so. The terms are `coordinator.lease_terms`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,13 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Value
 from django.db.models.functions import Least
 
+from coordinator.lease_terms import LOADING_LIFE, OFFER_LIFE, End, Held, end_of, loading_limit_s, pause_after
 from coordinator.models import OPEN, Follower, Lease, Phase
 from coordinator.tallies import OFFERED, tally
 from swarm.placement import Placement, Promise, urgency_of
 from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import LeaseDocument, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
-
-OFFER_LIFE = timedelta(seconds=90)
-"""An offer that is not accepted by then goes back: three polls of a server that asks every 30 s."""
-
-LOADING_LIFE = timedelta(seconds=180)
-"""From an accept, and from each report or question, to the next one. A server that says nothing for so long has died."""
-
-LEAST_LOADING_LIMIT_S, MOST_LOADING_LIMIT_S = 1_800.0, 7_200.0
-"""Renewals end here, whatever is reported: a block may not be held by a promise for good. Big spans on slow disks load for
-half an hour; a server that says that it takes longer gets twice what it says, up to two hours."""
-
 
 KEPT_FOR = timedelta(days=90)
 
@@ -111,11 +101,6 @@ def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> b
     return True
 
 
-def pause_after(declines: int) -> timedelta:
-    """1, 2, 4, 8 … minutes, up to four hours."""
-    return timedelta(minutes=min(240, 2 ** min(declines - 1, 8)))
-
-
 def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
     progress = 1.0 if phase is Phase.DONE else F("progress")
     still_open = Lease.objects.filter(pk=lease.pk, phase__in=OPEN)
@@ -129,21 +114,30 @@ def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
 
 
 def settle(swarm: str, model: Model, seen_at: datetime, now: datetime) -> bool:
-    """Closes what has run its course: leases seen online in a snapshot, those whose server went elsewhere, and those that are
-    overdue. Whether any was closed."""
+    """Closes what has run its course: leases seen online in a snapshot, those whose server went elsewhere (the DHT is the
+    truth, also after the coordinator was away for a while), and those that are overdue. Whether any was closed."""
     changed = False
     online = {server.peer_id: server.span for server in model.servers if server.state is PeerState.ONLINE}
     for lease in Lease.objects.of_model(swarm, model.prefix).open():
-        seen = online.get(lease.peer_id)
-        # Only a snapshot taken after the lease says anything about it.
-        if seen is not None and seen_at > lease.created_at and seen.covers(lease.span):
-            changed |= close(lease, Phase.DONE, "seen online", now)
-        elif seen is not None and seen_at > lease.created_at and _went_elsewhere(lease, seen):
-            # The DHT is the truth, also after the coordinator was away for a while.
-            changed |= close(lease, Phase.STALE, f"seen online with {seen.in_words()} instead", now)
-        elif lease.expires_at <= now:
-            changed |= close(lease, Phase.EXPIRED, _why_expired(lease), now)
+        end = end_of(_held(lease), online.get(lease.peer_id), seen_at.timestamp(), now.timestamp())
+        if end is not None:
+            changed |= close(lease, _PHASES[end[0]], end[1], now)
     return changed
+
+
+def _held(lease: Lease) -> Held:
+    return Held(
+        lease.peer_id,
+        lease.span,
+        lease.origin,
+        lease.created_at.timestamp(),
+        lease.expires_at.timestamp(),
+        lease.accepted_at.timestamp() if lease.accepted_at else None,
+        lease.deadline_at.timestamp() if lease.deadline_at else None,
+    )
+
+
+_PHASES = {End.DONE: Phase.DONE, End.STALE: Phase.STALE, End.EXPIRED: Phase.EXPIRED}
 
 
 def forget(now: datetime) -> None:
@@ -152,10 +146,6 @@ def forget(now: datetime) -> None:
 
 def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
     return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
-
-
-def loading_limit_s(cost_s: float | None) -> float:
-    return min(MOST_LOADING_LIMIT_S, max(LEAST_LOADING_LIMIT_S, 2 * (cost_s or 0.0)))
 
 
 def to_document(lease: Lease, now: datetime) -> LeaseDocument:
@@ -182,16 +172,3 @@ def _urgency(filled: list[int], origin: Span | None, code: ReasonCode) -> Urgenc
     if filled:
         return Urgency.HOLE
     return Urgency.ARRIVAL if origin is None else urgency_of(code)
-
-
-def _went_elsewhere(lease: Lease, seen: Span) -> bool:
-    """Not a server that is still where it was, nor one of whose blocks some could not be read."""
-    return not seen.overlaps(lease.span) and (lease.origin is None or not seen.overlaps(lease.origin))
-
-
-def _why_expired(lease: Lease) -> str:
-    if lease.accepted_at is None:
-        return "not accepted in time"
-    if lease.deadline_at is not None and lease.expires_at >= lease.deadline_at:
-        return "not online by the deadline"
-    return "no sign of the server before the lease ran out"

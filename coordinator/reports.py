@@ -13,6 +13,8 @@ from monitor.privacy import without_addresses
 from monitor.queries import latest_snapshot
 from monitor.rates import evidence
 from monitor.rates.models import CanaryRun, Witness
+from monitor.swarms import named
+from swarm.wire.complaints import missing_blocks
 from swarm.wire.reports import CanaryReport, ReportReply, ReportRequest, ServerReport
 from swarm.wire.text import clean_text
 
@@ -35,7 +37,17 @@ def take(swarm: str, report: ReportRequest, asked_from: str, now: datetime) -> R
     if canary is not None:
         _note_canary(swarm, report, canary, now)
         live.request_push(swarm)
-    return ReportReply(counted=counted, canary_counted=canary is not None)
+    return ReportReply(counted=counted, canary_counted=canary is not None, look_at=_page_of(swarm, report))
+
+
+def _page_of(swarm: str, report: ReportRequest) -> str | None:
+    """The model's page at the first block that an error of the report misses."""
+    errors = [item.last_error for item in report.servers] + ([report.canary.detail] if report.canary else [])
+    missing = sorted(block for error in errors for block in missing_blocks(error))
+    watched = named(swarm)
+    if not missing or watched is None:
+        return None
+    return f"{settings.SEPAL_URL}{watched.base}/m/{report.model}#b{missing[0]}"
 
 
 def _note(swarm: str, prefix: str, item: ServerReport, witness: str, trusted: bool, now: datetime) -> None:

@@ -93,6 +93,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    # Innermost: sees the pages as they were made.
+    "coordinator.outage.LastPages",
 ]
 
 ROOT_URLCONF = "coordinator.urls"

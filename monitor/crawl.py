@@ -48,7 +48,16 @@ class Reader(Protocol):
     async def read_index(self) -> Reading: ...
     async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]: ...
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit: ...
-    async def routes(self) -> Mapping[str, str]: ...
+    async def routes(self) -> Mapping[str, Route]: ...
+
+
+class Route(Protocol):
+    """How a peer is connected: direct or relay, and a text that stands for its network, or none."""
+
+    @property
+    def via(self) -> str: ...
+    @property
+    def network(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +192,12 @@ def _serves(servers: Known, prefix: str) -> bool:
     return any(server.state is PeerState.ONLINE for server in servers.get(prefix, {}).values())
 
 
-def _by_route(visits: Mapping[str, Mapping[str, Visit]], routes: Mapping[str, str]) -> dict[str, dict[str, Visit]]:
+def _by_route(visits: Mapping[str, Mapping[str, Visit]], routes: Mapping[str, Route]) -> dict[str, dict[str, Visit]]:
     return {
         prefix: {
-            peer_id: replace(visit, via=routes.get(peer_id, "")) if visit.answered and not visit.via else visit
+            peer_id: replace(visit, via=visit.via or found.via, network=found.network)
+            if visit.answered and (found := routes.get(peer_id)) is not None
+            else visit
             for peer_id, visit in answers.items()
         }
         for prefix, answers in visits.items()

@@ -11,8 +11,10 @@ import functools
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from monitor.crawl import CrawlReport, Entrances, crawl
+from monitor.privacy import digest
 from monitor.rates.choose import Subject
 from monitor.rates.facts import Rate
 from swarm.dht import entrances
@@ -23,7 +25,7 @@ from swarm.dht.forward import LIMIT_S, measure
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_keys
-from swarm.dht.routes import routes
+from swarm.dht.routes import Connection, routes
 from swarm.errors import LocalError, SwarmError, Unreachable
 from swarm.snapshot import Outcome, Reading, Snapshot, Visit
 from swarm.throughput import rate_of
@@ -65,8 +67,10 @@ class NodeReader:
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
         return await visit(self._node.p2p, peer_id, prefix, span)
 
-    async def routes(self) -> Mapping[str, str]:
-        return await routes(self._node.p2p)
+    async def routes(self) -> Mapping[str, Connection]:
+        """Networks as digests: what is stored must not say where anybody lives."""
+        found = await routes(self._node.p2p)
+        return {peer_id: replace(how, network=digest(how.network)) for peer_id, how in found.items()}
 
 
 class Crawler:

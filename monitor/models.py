@@ -171,6 +171,7 @@ class ServerRow(models.Model):
     visit_end = models.PositiveIntegerField(null=True)
     visit_addresses = ArrayField(models.TextField(), default=list, help_text="Addresses that were tried, without their hosts")
     visit_via = models.CharField(max_length=16, blank=True, help_text="direct or relay, where that is known")
+    visit_network = models.CharField(max_length=16, blank=True, default="", help_text="Digest of the network it sits in")
     conflict = models.TextField(blank=True, help_text="Where its own answer and its record contradict each other")
     skew_s = models.FloatField(null=True, help_text="How far its clock seems to run ahead of ours; negative: behind")
 

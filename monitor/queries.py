@@ -236,4 +236,5 @@ def _visit(row: ServerRow) -> Visit | None:
         span=Span(row.visit_start, row.visit_end) if row.visit_start is not None and row.visit_end is not None else None,
         addresses=tuple(row.visit_addresses),
         via=row.visit_via,
+        network=row.visit_network,
     )

@@ -147,6 +147,7 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         visit_end=visit.span.end if visit and visit.span else None,
         visit_addresses=[without_addresses(address) for address in visit.addresses] if visit else [],
         visit_via=visit.via if visit else "",
+        visit_network=visit.network if visit else "",
         conflict=_printable(server.conflict),
         skew_s=server.skew_s,
     )

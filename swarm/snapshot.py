@@ -66,6 +66,7 @@ class Visit:
     """One dial of one server, asking it for the blocks at the edges of its span. `detail` is the raw text of an error.
 
     `span` is the one that it was asked for, `addresses` those that were tried, `via` direct or relay where that is known.
+    `network` stands for the network that it sits in, without saying which: the same text for peers of the same one.
     """
 
     peer_id: str
@@ -78,6 +79,7 @@ class Visit:
     span: Span | None = None
     addresses: tuple[str, ...] = ()
     via: str = ""
+    network: str = ""
 
     @property
     def answered(self) -> bool:

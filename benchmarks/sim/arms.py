@@ -1,8 +1,9 @@
 """Who decides: Petals' servers each for themselves, or the product's planner with promises, for those that follow it.
 
-The planner is `swarm.placement` itself, with `swarm.throughput` where reports are not believed. A promise stands from the
-planner's decision until the server is online; it reaches the server at its next question, up to a minute later, and is checked
-once more before the server leaves its blocks. The leases' database and HTTP are not simulated.
+The planner is `swarm.placement` itself, with `swarm.throughput` where reports are not believed, and leases live by
+`coordinator.lease_terms`. An offer reaches the server at its next question, up to a minute later, and is checked once more
+before the server leaves its blocks; while that loads it reports, so that a lease whose server dies stands until it runs out.
+Not simulated: the database in which leases are kept, and HTTP.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from statistics import median
 from benchmarks.sim import petals
 from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
 from benchmarks.sim.world import Server, World
+from coordinator.lease_terms import Held, accepted, end_of, offered, renewed
 from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.snapshot import Server as Seen
@@ -95,7 +97,7 @@ class CoordinatorArm:
     world: World
     seed: int
     belief: str = "reported"
-    _promises: dict[str, Promise] = field(default_factory=dict)
+    _leases: dict[str, Held] = field(default_factory=dict)
     _measured: dict[str, list[float]] = field(default_factory=dict)
     _shown: dict[str, tuple[tuple[int, int, bool], Seen]] = field(default_factory=dict)
     _planned: tuple[int, float] = (-1, -1e9)
@@ -113,11 +115,10 @@ class CoordinatorArm:
         rate = server.reported
         if self.belief != "reported" and known.rates:
             rate = min(rate, median(known.rates.values()))
-        span = choose_span(model, server.host.blocks, self._promises.values(), known=known, rate=rate).span
+        span = choose_span(model, server.host.blocks, self._promises(), known=known, rate=rate).span
         self.world.load(server, span.start, len(span), ready=self.world.now == 0.0)
 
     def _online(self, server: Server) -> None:
-        self._promises.pop(server.host.name, None)
         if server.host.name not in self._measured:
             self._measured[server.host.name] = []
             self.world.at(self.world.now + server.draw.uniform(0, 600), lambda: self._measure(server))
@@ -125,7 +126,7 @@ class CoordinatorArm:
             self._others.online(server)
 
     def _gone(self, server: Server) -> None:
-        for kept in (self._promises, self._measured, self._shown):
+        for kept in (self._measured, self._shown):
             kept.pop(server.host.name, None)
 
     def _measure(self, server: Server) -> None:
@@ -139,6 +140,7 @@ class CoordinatorArm:
 
     def _tick(self) -> None:
         self.world.at(self.world.now + TICK_S, self._tick)
+        self._settle()
         version, when = self._planned
         if version == self.world.version and self.world.now - when < REPLAN_S:
             return
@@ -147,23 +149,38 @@ class CoordinatorArm:
             return
         self._planned = (self.world.version, self.world.now)
         movable = {s.host.name for s in self.world.servers if s.host.follows}
-        promises = list(self._promises.values())
+        promises = self._promises()
         if silent:
             moves = mend(self._model(), promises, movable=movable)
         else:
             moves = plan(self._model(), promises, movable=movable, known=self._known())
         servers = {s.host.name: s for s in self.world.servers if s.alive}
         for move in moves:
-            self._promises[move.peer_id] = Promise(move.peer_id, move.target)
+            self._leases[move.peer_id] = offered(move.peer_id, move.target, move.origin, self.world.now)
             server = servers.get(move.peer_id)
             if server is not None:
                 wait = server.draw.uniform(0, POLL_S)
                 self.world.at(self.world.now + wait, partial(self._deliver, server, move))
 
+    def _settle(self) -> None:
+        """As the coordinator does after each crawl. Loading servers have said so since the last time."""
+        servers = {s.host.name: s for s in self.world.servers if s.alive}
+        for name, held in list(self._leases.items()):
+            server, now = servers.get(name), self.world.now
+            if server is not None and not server.online:
+                held = self._leases[name] = renewed(held, now)
+            seen = Span(server.start, server.start + server.size) if server is not None and server.online else None
+            if end_of(held, seen, now, now) is not None:
+                del self._leases[name]
+
+    def _promises(self) -> list[Promise]:
+        return [Promise(held.peer_id, held.span) for held in self._leases.values()]
+
     def _deliver(self, server: Server, move: Move) -> None:
-        if not server.alive:
+        held = self._leases.get(move.peer_id)
+        if not server.alive or held is None:
             return
-        others = [promise for name, promise in self._promises.items() if name != move.peer_id]
+        others = [promise for promise in self._promises() if promise.peer_id != move.peer_id]
         stale = still_useful(
             self._model(), move.peer_id, move.target, move.origin, others, reason_code=move.reason_code, known=self._known()
         )
@@ -172,9 +189,10 @@ class CoordinatorArm:
             and server.online
             and (server.start, server.start + server.size) == (move.origin.start, move.origin.end)
         ):
+            self._leases[move.peer_id] = accepted(held, self.world.now)
             self.world.move(server, move.target.start, len(move.target))
         else:
-            self._promises.pop(move.peer_id, None)
+            del self._leases[move.peer_id]
 
     def _silent_s(self) -> float:
         """How long the coordinator has been down; 0 while it is up. Each day it goes down at hour 6."""

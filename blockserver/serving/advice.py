@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
-from swarm.placement import Placement, advise, choose_span, find_holes, mend, without
+from swarm.placement import Pace, Placement, advise, choose_span, find_holes, mend, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintRequest, LeaseDocument, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
@@ -50,6 +50,8 @@ class Adviser:
     fallback_after_s: float
     confirm_s: float
     clock: Callable[[], float] = time.monotonic
+    pace: Callable[[], Pace | None] = lambda: None
+    """How fast this server is, as far as it knows."""
     jitter: Callable[[], float] = lambda: random.uniform(0.0, FALLBACK_JITTER)  # noqa: S311
     _silent_since: float | None = field(default=None, init=False)
     _silent_polls: int = field(default=0, init=False)
@@ -63,7 +65,8 @@ class Adviser:
         if decision is not None:
             return decision
         model = await self.view()
-        return Decision(choose_span(without(model, self.peer_id), self.num_blocks), BY_ITSELF)
+        placement = choose_span(without(model, self.peer_id), self.num_blocks, pace=self.pace())
+        return Decision(placement, BY_ITSELF)
 
     async def reconsider(self, serving: Span, sessions_active: int = 0) -> Decision | None:
         """A better span than the one served, or None to stay."""
@@ -77,6 +80,7 @@ class Adviser:
 
     async def _ask(self, serving: Span | None, sessions_active: int) -> Decision | None:
         assert self.hints is not None
+        pace = self.pace()
         request = HintRequest(
             peer=self.peer_id,
             model=self.prefix,
@@ -84,6 +88,8 @@ class Adviser:
             num_blocks=len(serving) if serving else self.num_blocks,
             current=SpanDocument(start=serving.start, end=serving.end) if serving else None,
             sessions_active=sessions_active,
+            forward_rps=pace.forward_rps if pace else None,
+            network_rps=pace.network_rps if pace else None,
         )
         try:
             answer = await self.hints.ask(request)

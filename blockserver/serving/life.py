@@ -41,7 +41,7 @@ from blockserver.serving.systemd import Systemd
 from swarm.dht.node import Node, NodeConfig
 from swarm.dht.reading import read_blocks
 from swarm.errors import RemoteError, Unreachable
-from swarm.placement import Placement
+from swarm.placement import Pace, Placement
 from swarm.snapshot import Model, assemble
 from swarm.wire.hints import LeaseDocument, ReasonCode
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
@@ -110,6 +110,7 @@ class BlockServer:
             hints=hints,
             fallback_after_s=config.fallback_after_s,
             confirm_s=config.confirm_s,
+            pace=self._pace,
         )
 
     # ------------------------------------------------------------------------------------------------ from start to end
@@ -251,11 +252,17 @@ class BlockServer:
         way = {True: "directly", False: "through a relay", None: "as far as anyone knows"}[verdict.direct]
         log.info("reachable %s: %s", way, verdict.in_words())
 
+    @property
+    def _bytes_per_token(self) -> int:
+        return self.plan.facts.hidden_size * self.plan.dtype.itemsize
+
+    def _pace(self) -> Pace | None:
+        return self._rates.pace(self.plan.dtype_name, str(loading.device_of(self.config)), self._bytes_per_token)
+
     async def _measure_network(self) -> None:
         """Never stops a server: without a figure only what it computes is announced."""
-        bytes_per_token = self.plan.facts.hidden_size * self.plan.dtype.itemsize
         try:
-            await self._rates.network(self.presence.node, await self._view(), bytes_per_token)
+            await self._rates.network(self.presence.node, await self._view(), self._bytes_per_token)
         except RemoteError as error:
             log.info("the network could not be measured: %s", error)
 

@@ -19,6 +19,7 @@ from blockserver.devices import device_model
 from blockserver.serving.measured import MeasuredRates, Setup
 from blockserver.serving.network_rate import network_tokens_per_s
 from swarm.dht.node import Node
+from swarm.placement import Pace
 from swarm.snapshot import Model, PeerState
 from swarm.wire.keys import block_uid
 
@@ -46,6 +47,18 @@ class Rates:
     def network_is_due(self) -> bool:
         known = self.measured is not None and self.measured.network_rps is not None
         return not known and time.monotonic() - self._network_tried_at > RETRY_NETWORK_S
+
+    def pace(self, dtype: str, device: str, bytes_per_token: int) -> Pace | None:
+        """What is known of this machine's speed, also before it holds any block: from an earlier start."""
+        if not isinstance(self._config.throughput, str):
+            return None
+        if self.measured is not None:
+            return Pace(self.measured.forward_rps, self.measured.network_rps)
+        if self._config.throughput == "eval":
+            return None
+        now = time.time()
+        kept = self._kept.compute(_setup(self._prefix, dtype, self._config.quant_type, device), now)
+        return Pace(kept[1], self._kept.network(bytes_per_token, now)) if kept else None
 
     async def compute(self, engine: Engine) -> None:
         """Of the span that the engine holds. Takes well below a second where it must be measured."""
@@ -77,11 +90,15 @@ class Rates:
 
 
 def setup_of(model: str, engine: Engine, quant_type: str) -> Setup:
+    return _setup(model, str(engine.dtype).removeprefix("torch."), quant_type, str(engine.module.device))
+
+
+def _setup(model: str, dtype: str, quant_type: str, device: str) -> Setup:
     return Setup(
         model=model,
-        dtype=str(engine.dtype).removeprefix("torch."),
+        dtype=dtype,
         quant_type=quant_type,
-        device=device_model(str(engine.module.device)),
+        device=device_model(device),
         threads=torch.get_num_threads(),
         software=f"sepal {version('sepal')}, torch {torch.__version__}, transformers {version('transformers')}",
     )

@@ -1,7 +1,7 @@
 """`join.py READY_FILE HOST PORT COMMAND...`: waits for the bootstrap peer, then becomes COMMAND with its address.
 
 A container cannot know the bootstrap's peer id before that has started once. The address is put into
-SEPAL_INITIAL_PEERS, and in place of an argument `@bootstrap`. Needs the standard library only.
+SEPAL_INITIAL_PEERS, and in place of `@bootstrap` in an argument or in SEPAL_SWARMS. Needs the standard library only.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ def main(argv: list[str]) -> NoReturn:
             sys.exit(f"The bootstrap peer wrote no {ready_file} within {LIMIT_S:.0f} s; see its log.")
         time.sleep(0.5)
     os.environ["SEPAL_INITIAL_PEERS"] = found
+    if "SEPAL_SWARMS" in os.environ:
+        os.environ["SEPAL_SWARMS"] = os.environ["SEPAL_SWARMS"].replace(PLACEHOLDER, found)
     os.execvp(command[0], [found if word == PLACEHOLDER else word for word in command])  # noqa: S606
 
 

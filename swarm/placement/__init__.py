@@ -18,7 +18,7 @@ Rule 4: holes come before redundancy, redundancy before throughput; for throughp
 from swarm.placement.arrivals import Pace, choose_span
 from swarm.placement.chains import mend
 from swarm.placement.decisions import Advice, Circumstances, Move, Placement, Promise, urgency_of
-from swarm.placement.fleet import Choice, Demand, choose_model
+from swarm.placement.fleet import Choice, Demand, Transfer, choose_model, transfers
 from swarm.placement.holders import find_holes, without
 from swarm.placement.planning import advise, plan, still_useful
 from swarm.placement.repair import repair
@@ -32,6 +32,7 @@ __all__ = [
     "Pace",
     "Placement",
     "Promise",
+    "Transfer",
     "advise",
     "choose_model",
     "choose_span",
@@ -40,6 +41,7 @@ __all__ = [
     "plan",
     "repair",
     "still_useful",
+    "transfers",
     "urgency_of",
     "without",
 ]

@@ -1,20 +1,30 @@
-"""Several models in one swarm: which of them an arriving server helps most. Knows demand and gain, not what a model is for.
+"""Several models in one swarm: which of them an arriving server helps most, and who should change to another model. Knows
+demand and gain, not what a model is for.
 
-A server chooses its model when it arrives; to move one to another model costs a download, and is not planned here.
+To change the model costs a download, and takes a server from people who use the other one. So it is planned for holes only,
+and only for those that the model's own servers cannot fill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from swarm.placement.arrivals import choose_span
+from swarm.placement.chains import mend
 from swarm.placement.decisions import Circumstances, Placement, Promise
-from swarm.placement.holders import find_holes
+from swarm.placement.holders import find_holes, planned, safe_donors, without
+from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model
+from swarm.wire.hints import ReasonCode
+from swarm.wire.spans import Span
 
 HOLE_GAIN = 1.0
 """A model that does not run gains all of its ideal bottleneck when it does; shared among the reloads that are still missing."""
+TRANSFER_PRICE = 0.05
+"""Shares of U, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
+MOST_TRANSFERS = 3
+"""Planned at once: the next round sees what came of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +53,76 @@ def choose_model(demands: Iterable[Demand], rates: Mapping[str, float] | None = 
     believed = rates or {}
     choices = [_choice(demand, believed.get(demand.model.prefix)) for demand in demands if demand.num_blocks > 0]
     return tuple(sorted(choices, key=lambda choice: (-choice.worth, choice.prefix)))
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """`peer_id` leaves `origin` of the model `source` for `placement` in the model `target`. `worth` is what both models gain
+    and lose by it, each times its demand."""
+
+    peer_id: str
+    source: str
+    origin: Span
+    target: str
+    placement: Placement
+    worth: float
+
+
+Fits = Callable[[str, str], int]
+"""How many blocks of a model a peer could hold: peer id and prefix; 0 where it could not serve that model, or does not say."""
+
+
+def transfers(demands: Sequence[Demand], fits: Fits, movable: Collection[str] | None = None) -> tuple[Transfer, ...]:
+    """Moves between models, the one that is worth most first, each judged after those before it; none that is worth nothing.
+
+    Nobody leaves a block that has no other server online, nor without need: a model whose own servers can fill its holes
+    is theirs to mend. `demands`' `num_blocks` say nothing here.
+    """
+    now = {demand.model.prefix: demand for demand in demands}
+    found: list[Transfer] = []
+    while len(found) < MOST_TRANSFERS:
+        options = [
+            option
+            for target in now.values()
+            if _needs_others(target, movable)
+            for source in now.values()
+            if source is not target and not find_holes(source.model, source.promises)
+            for option in _options(source, target, fits, movable)
+        ]
+        best = min(options, key=lambda option: (-option.worth, option.target, option.peer_id), default=None)
+        if best is None or best.worth <= TRANSFER_PRICE:
+            break
+        found.append(best)
+        source, target = now[best.source], now[best.target]
+        now[best.source] = replace(source, model=without(source.model, best.peer_id))
+        now[best.target] = replace(target, promises=(*target.promises, Promise(best.peer_id, best.placement.span)))
+    return tuple(found)
+
+
+def _needs_others(demand: Demand, movable: Collection[str] | None) -> bool:
+    return bool(find_holes(demand.model, demand.promises)) and not mend(demand.model, demand.promises, movable=movable)
+
+
+def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str] | None) -> Iterator[Transfer]:
+    """Every server of `source` that may leave, at its best place in `target`."""
+    holders = planned(source.model, source.promises, source.known.rates if source.known else None)
+    promised = {promise.peer_id for promise in source.promises}
+    here = {server.peer_id for server in target.model.servers} | {promise.peer_id for promise in target.promises}
+    before = survey(source.model.num_blocks, holders, source.known)
+    for donor in safe_donors(source.model, holders, promised, movable):
+        blocks = fits(donor.peer_id, target.model.prefix) if donor.peer_id not in here else 0
+        if blocks <= 0:
+            continue
+        choice = _choice(replace(target, num_blocks=blocks), None)
+        if choice.placement.reason_code is not ReasonCode.HOLE:
+            continue
+        left = survey(source.model.num_blocks, [h for h in holders if h.peer_id != donor.peer_id], source.known)
+        # Against the same U: what leaves makes the rest no better.
+        after = worth(replace(left, ideal=before.ideal).phi(), source.model.num_blocks)
+        loss = source.weight * (worth(before.phi(), source.model.num_blocks) - after)
+        yield Transfer(
+            donor.peer_id, source.model.prefix, donor.span, target.model.prefix, choice.placement, choice.worth - loss
+        )
 
 
 def _choice(demand: Demand, rate: float | None) -> Choice:

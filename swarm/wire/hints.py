@@ -94,6 +94,10 @@ class HintRequest(BaseModel):
     sessions_active: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     est_load_s: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] | None = None
     """How long the server takes to load such a span, where it knows."""
+    forward_rps: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """Tokens x blocks per second that it computes, where it knows: a shorter span than fits may then be worth more."""
+    network_rps: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
+    """Tokens per second that its line carries, where it knows."""
 
 
 class LeaseDocument(BaseModel):

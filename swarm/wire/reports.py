@@ -61,9 +61,11 @@ class ReportRequest(BaseModel):
 
 
 class ReportReply(BaseModel):
-    """`counted`: servers of the report that the monitor knows. `canary_counted`: only those of the site's own canaries are."""
+    """`counted`: servers of the report that the monitor knows. `canary_counted`: only those of the site's own canaries are.
+    `look_at`: where an error in the report names missing blocks, the page that shows them."""
 
     model_config = ConfigDict(frozen=True)
 
     counted: int
     canary_counted: bool = False
+    look_at: str | None = None

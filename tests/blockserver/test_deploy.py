@@ -30,7 +30,9 @@ def settings(unit: str) -> dict[str, str]:
     return dict(re.findall(r"^(\w+)=(.*)$", text, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("unit", ["sepal-server.service", "sepal-bootstrap.service", "sepal-gateway.service"])
+@pytest.mark.parametrize(
+    "unit", ["sepal-server.service", "sepal-bootstrap.service", "sepal-gateway.service", "sepal-canary.service"]
+)
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
 def test_systemd_finds_nothing_wrong(unit: str, tmp_path: Path) -> None:
     text = (PROJECT / "deploy/systemd" / unit).read_text()
@@ -53,6 +55,13 @@ def test_a_unit_sets_only_what_its_command_knows(unit: str, command: str) -> Non
     names = {word.split("=")[0] for word in said["Environment"].split()}
     assert names <= known
     assert said["Type"] == "notify"
+
+
+def test_the_canarys_unit_sets_only_what_its_command_knows() -> None:
+    text = (PROJECT / "deploy/systemd/sepal-canary.service").read_text()
+    known = {parameter.envvar for parameter in get_command(app).commands["canary"].params}  # type: ignore[attr-defined]
+    said = set(re.findall(r"SEPAL_[A-Z_]+", text))
+    assert said <= known and settings("sepal-canary.service")["ExecStart"] == "/opt/sepal/.venv/bin/sepal canary"
 
 
 def test_systemd_waits_longer_than_a_server_takes_to_leave() -> None:

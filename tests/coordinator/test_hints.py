@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordinator import followers, hints, leases
+from coordinator import followers, hints, lease_terms, leases
 from coordinator.models import Lease, Phase
 from swarm.placement import Placement, advise
 from swarm.snapshot import Model
@@ -158,7 +158,7 @@ def test_a_lease_is_done_when_a_later_crawl_sees_the_server_online_there() -> No
 def test_an_offer_that_nobody_accepts_goes_back_to_the_next_server() -> None:
     holed()
     assert ask("d", Span(0, 12)).lease is not None
-    later = now() + leases.OFFER_LIFE + timedelta(seconds=1)
+    later = now() + lease_terms.OFFER_LIFE + timedelta(seconds=1)
     at = seen(HOLED)
     leases.settle(SWARM, HOLED, datetime.fromtimestamp(at, UTC), later)
     assert Lease.objects.get().phase == Phase.EXPIRED
@@ -204,3 +204,16 @@ def test_of_many_servers_that_ask_at_once_exactly_one_gets_the_hole() -> None:
         answers = list(pool.map(ask_in_a_thread, names))
     assert sum(answer.lease is not None for answer in answers) == 1
     assert Lease.objects.open().count() == 1
+
+
+def test_a_server_that_says_how_fast_it_is_may_be_given_fewer_blocks_and_a_large_word_gets_it_nothing_better() -> None:
+    """With four blocks of eight it is almost twice as fast, and it is these four that lack throughput."""
+    first, second = [server(name, 0, 4) for name in "abcde"], [server(name, 4, 8) for name in "xy"]
+    seen(model(8, *first, *second))
+    asked = question("new", 8)
+    whole = hints.look(SWARM, asked, datetime.now(UTC), "only looking").span
+    told = hints.look(SWARM, asked.model_copy(update={"forward_rps": 20.0}), datetime.now(UTC), "only looking").span
+    boast = hints.look(SWARM, asked.model_copy(update={"forward_rps": 1e9}), datetime.now(UTC), "only looking").span
+    assert whole is not None and told is not None and boast is not None
+    assert (whole.end - whole.start, boast.end - boast.start) == (8, 8), "held to a usual rate, its word changes nothing"
+    assert told.to_span() == Span(4, 8)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from coordinator import followers, hints, leases, outcomes, plans, tallies
+from coordinator import followers, hints, lease_terms, leases, outcomes, plans, tallies
 from coordinator.models import Follower, Lease, Outcome, Phase, Plan, Tally
 from swarm.placement import Placement
 from swarm.snapshot import PeerState
@@ -115,7 +115,7 @@ def test_a_server_that_is_the_only_one_to_ask_is_left_alone_as_long_as_it_said()
 
 
 def test_each_decline_doubles_the_pause_and_following_a_hint_ends_that() -> None:
-    assert [leases.pause_after(n).total_seconds() / 60 for n in (1, 2, 3, 20)] == [1, 2, 4, 240]
+    assert [lease_terms.pause_after(n).total_seconds() / 60 for n in (1, 2, 3, 20)] == [1, 2, 4, 240]
     leases.decline(offered(), "busy-sessions", timedelta(), now())
     assert Follower.objects.get(peer_id=peer_id("d")).declines == 1
     Follower.objects.update(not_before=None)
@@ -138,7 +138,7 @@ def test_asking_renews_an_accepted_lease_up_to_its_deadline() -> None:
     later = now() + timedelta(seconds=100)
     ask_at("d", later, Span(0, 12))
     renewed = Lease.objects.get()
-    assert renewed.expires_at == later + leases.LOADING_LIFE and renewed.renewals == lease.renewals + 1
+    assert renewed.expires_at == later + lease_terms.LOADING_LIFE and renewed.renewals == lease.renewals + 1
     assert renewed.deadline_at is not None
     Lease.objects.update(expires_at=renewed.deadline_at, deadline_at=renewed.deadline_at)
     leases.renew(renewed, renewed.deadline_at - timedelta(seconds=1))

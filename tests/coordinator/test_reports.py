@@ -37,7 +37,7 @@ def believed(name: str = "a") -> float | None:
 
 def test_a_report_is_kept_and_shown_without_addresses(client: Client) -> None:
     seen(SWARM)
-    assert report(client, "reader", SLOW).json() == {"counted": 1, "canary_counted": False}
+    assert report(client, "reader", SLOW).json() == {"counted": 1, "canary_counted": False, "look_at": None}
     kept = Witness.objects.get()
     assert (kept.requests, kept.failures, kept.tokens_per_s) == (5, 2, 1.0)
     assert "10.1.2.3" not in kept.last_error and kept.witness not in ("127.0.0.1", Peer("reader", client).peer_id)
@@ -119,7 +119,8 @@ def test_only_the_operator_s_own_canary_is_shown(client: Client, settings: Any) 
     settings.SEPAL_TRUSTED_REPORTERS = [Peer("canary", client).peer_id]
     assert not report(client, "stranger", canary=CANARY).json()["canary_counted"]
     assert "Canary" not in client.get("/m/tiny-hf").content.decode()
-    assert report(client, "canary", SLOW, canary=CANARY).json() == {"counted": 1, "canary_counted": True}
+    told = report(client, "canary", SLOW, canary=CANARY).json()
+    assert (told["counted"], told["canary_counted"]) == (1, True)
     assert believed() == 100.0 * CLIENTS_LEAST, "it needs no second witness, and can halve at most as well"
     page = client.get("/m/tiny-hf").content.decode()
     assert f"Canary: answered as expected 0 s ago by servers …{peer_id('a')[-6:]}, …{peer_id('b')[-6:]}" in page
@@ -135,3 +136,12 @@ def test_a_canary_that_failed_says_why(client: Client, settings: Any) -> None:
     page = client.get("/m/tiny-hf").content.decode()
     assert "Canary: no answer 0 s ago: block 3 has no server" in page and "10.0.0.7" not in page
     assert CanaryRun.objects.count() == 1
+
+
+def test_an_error_that_names_missing_blocks_is_answered_with_the_page_that_shows_them(client: Client, settings: Any) -> None:
+    settings.SEPAL_URL = "https://swarm.example"
+    seen(model(4, server("a", 0, 2)))
+    error = "MissingBlocksError: No servers holding blocks [2, 3] are online. You can check …"
+    answer = report(client, "reader", {**SLOW, "last_error": error}).json()
+    assert answer["look_at"] == "https://swarm.example/m/tiny-hf#b2"
+    assert 'id="b2"' in client.get("/m/tiny-hf").content.decode()

@@ -121,6 +121,7 @@ def truthful(demo: RunningDemo, fault: Fault) -> bool:
     said = document(demo)
     if said is None:
         assert fault.silent, f"{fault.name}: the site does not answer"
+        page_tells(demo, fault)
         return True
     (model,) = said["items"]
     assert model["verdict"] in ("complete", "unknown"), f"{fault.name}: {model['sentence']}"
@@ -128,6 +129,16 @@ def truthful(demo: RunningDemo, fault: Fault) -> bool:
     age_s = asked - datetime.fromisoformat(said["observed_at"]).timestamp()
     assert said["stale"] or age_s <= STALE_AFTER_S + 1, f"{fault.name}: {age_s:.0f} s old and called fresh"
     return True
+
+
+def page_tells(demo: RunningDemo, fault: Fault) -> None:
+    """While the database is away the page is the last one, and says so, or one that says it cannot look."""
+    try:
+        page = httpx.get(f"{demo.site}/", timeout=10)
+    except httpx.TransportError:
+        return
+    gone = "This site's database does not answer" in page.text or "This site&#x27;s database does not answer" in page.text
+    assert page.status_code in (200, 503) and (gone or page.status_code == 200), f"{fault.name}: {page.status_code}"
 
 
 def seen_whole(demo: RunningDemo, since: float) -> bool:

@@ -17,6 +17,8 @@ import yaml
 
 from coordinator.launch import commands
 from coordinator.launch.run_folder import PROJECT
+from coordinator.swarms import read as read_swarms
+from swarm.dht.addresses import parse_peer_addresses
 
 EVERYWHERE = "/ip4/0.0.0.0/tcp/31337"
 JOIN = PROJECT / "deploy/docker/join.py"
@@ -78,8 +80,8 @@ def test_site_containers_get_every_setting_of_the_launcher(compose: dict[str, An
     ).variables()
     for name in ("web", "crawl", "worker", "beat", "migrate"):
         given = set(compose["services"][name]["environment"])
-        # join.py adds this one.
-        assert given == set(settings) - {"SEPAL_INITIAL_PEERS"}
+        # join.py adds the first one; the others are an operator's to set.
+        assert given == set(settings) - {"SEPAL_INITIAL_PEERS"} | {"SEPAL_SWARMS", "SEPAL_TRUSTED_REPORTERS"}
 
 
 def test_compose_has_no_secret_of_its_own(compose: dict[str, Any]) -> None:
@@ -126,6 +128,40 @@ def test_a_container_joins_by_the_bootstraps_name(tmp_path: Path) -> None:
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=dict(os.environ)).stdout
     address = "/dns4/bootstrap/tcp/31337/p2p/QmPeer"
     assert said.split() == [address, address, "x"]
+
+
+def test_a_container_can_watch_several_swarms_one_of_them_its_own(tmp_path: Path) -> None:
+    ready = tmp_path / "bootstrap.json"
+    ready.write_text(json.dumps({"peer_id": "QmPeer", "addresses": [], "pid": 1}))
+    swarms = [
+        {"name": "own", "initial_peers": ["@bootstrap"]},
+        {"name": "lab", "initial_peers": ["/ip4/198.51.100.7/tcp/1/p2p/Qm"]},
+    ]
+    show = "import os; print(os.environ['SEPAL_SWARMS'])"
+    command = [sys.executable, str(JOIN), str(ready), "bootstrap", "31337", sys.executable, "-c", show]
+    env = {**os.environ, "SEPAL_SWARMS": json.dumps(swarms)}
+    found = read_swarms(subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout, {})
+    assert [swarm["initial_peers"] for swarm in found] == [
+        ["/dns4/bootstrap/tcp/31337/p2p/QmPeer"],
+        ["/ip4/198.51.100.7/tcp/1/p2p/Qm"],
+    ]
+
+
+def test_the_example_of_several_swarms_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_swarms(str(PROJECT / "deploy/swarms.toml"), {})
+    assert [(swarm["name"], swarm["relay"], swarm["models"]) for swarm in found] == [
+        ("main", True, []),
+        ("lab", False, ["_private-model"]),
+    ]
+    for swarm in found:
+        assert parse_peer_addresses(swarm["initial_peers"]) == tuple(swarm["initial_peers"])
+
+
+def test_every_variable_of_the_units_example_is_in_the_operators_guide() -> None:
+    text = (PROJECT / "deploy/systemd/site.env").read_text()
+    names = set(re.findall(r"^#?([A-Z_]+)=", text, flags=re.MULTILINE))
+    guide = (PROJECT / "docs/operating.md").read_text()
+    assert len(names) > 8 and all(f"| `{name}` |" in guide for name in names)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": 1}'])

@@ -20,6 +20,7 @@ from monitor.probe import VISITS_AT_ONCE
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
+from swarm.dht.routes import Connection
 from swarm.errors import SwarmError, Unreachable
 from swarm.snapshot import Entry, Outcome, PeerState, Reading, Visit
 from swarm.wire.codec import encode
@@ -85,7 +86,10 @@ async def test_bad_records_cost_only_themselves_and_are_counted_by_reason() -> N
         assert report.bootstraps == {boot.peer_id: True} and report.indexed == {"m"}
 
 
-def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon_dies() -> None:
+@pytest.mark.parametrize(
+    "blow", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.slow)], ids=["dies", "freezes"]
+)
+def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon(blow: signal.Signals) -> None:
     """As the Celery worker runs it: from a thread without an event loop."""
     loop = BackgroundLoop("swarm-of-the-test")
     swarm = nodes(2)
@@ -101,7 +105,7 @@ def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon_dies() ->
         nobody = crawler.dial(peer_id("nobody"))
         assert not nobody.answered and nobody.outcome is not Outcome.PROTOCOL_ABSENT
         assert kept is not None
-        os.kill(kept.p2p._child.pid, signal.SIGKILL)
+        os.kill(kept.p2p._child.pid, blow)
         again = crawler.crawl("main", {})
         assert again is not None and again.snapshot is not None and crawler._node is not kept
         assert [server.peer_id for server in again.snapshot.models[0].servers] == [alice.peer_id]
@@ -151,7 +155,7 @@ class MadeUpReader:
     async def canary(self) -> bool:
         return True
 
-    async def routes(self) -> dict[str, str]:
+    async def routes(self) -> dict[str, Connection]:
         return {}
 
     async def read_index(self) -> Reading:

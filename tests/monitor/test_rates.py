@@ -13,6 +13,8 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.known import circumstances
+from monitor.privacy import digest
 from monitor.queries import latest_snapshot
 from monitor.rates import evidence, rounds
 from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, NEWCOMERS_AFTER_S, Past, Subject, choose
@@ -112,12 +114,24 @@ def test_both_figures_are_shown_and_the_planner_counts_on_the_believed_one(clien
     page = client.get("/m/tiny-hf").content.decode()
     assert "1,000 tok/s" in page and "counts as 120 tok/s: measured at 96.0 tokens/s" in page
 
-    from coordinator.known import circumstances
-
     published = latest_snapshot("main")
     assert published is not None
     known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
     assert known.rates[peer_id("liar")] == 120.0 and known.rates[peer_id("b")] == 100.0
+
+
+def test_servers_of_one_network_are_known_to_the_planner_as_such_and_to_nobody_else(client: Client) -> None:
+    now = time.time()
+    here = [online(name, 0, 4, at=now) for name in "ab"]
+    together = [replace(s, visit=replace(s.visit, network=digest("1.2.3.0/24"))) for s in here]  # type: ignore[type-var]
+    seed(model(4, *together, online("c", 0, 4, at=now)), at=now)
+    published = latest_snapshot("main")
+    assert published is not None
+    known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
+    assert known.operators == dict.fromkeys((peer_id("a"), peer_id("b")), digest("1.2.3.0/24"))
+    for address in ("/", "/m/tiny-hf", "/api/v1/models", "/api/v1/state", "/metrics"):
+        assert digest("1.2.3.0/24") not in client.get(address).content.decode()
+    assert digest("") == "" and digest("1.2.3.0/24") != digest("1.2.4.0/24")
 
 
 def test_old_figures_count_for_nothing_and_are_forgotten() -> None:

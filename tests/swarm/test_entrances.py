@@ -12,7 +12,7 @@ from hivemind.utils.multiaddr import Multiaddr
 from swarm.dht import entrances
 from swarm.dht.canary import sings
 from swarm.dht.node import NodeConfig, start_node
-from swarm.dht.routes import kind_of, printable, quoted_addresses, routes
+from swarm.dht.routes import Connection, kind_of, network_of, printable, quoted_addresses, routes
 from swarm.snapshot import AddressState
 from tests.loopback import nodes, reader_of
 from tests.swarms import peer_id
@@ -195,7 +195,35 @@ async def test_the_route_to_a_peer_is_known_whatever_else_it_announces() -> None
     direct = Multiaddr("/ip4/10.0.0.1/tcp/1").to_bytes()
     relayed = Multiaddr(f"/ip4/10.0.0.2/tcp/1/p2p/{peer_id('relay')}/p2p-circuit").to_bytes()
     p2p = MadeUpP2P(a=[UNKNOWN_PROTOCOL, direct], b=[relayed], c=[relayed, direct], d=[UNKNOWN_PROTOCOL])
-    assert await routes(p2p) == {peer_id("a"): "direct", peer_id("b"): "relay", peer_id("c"): "direct"}  # type: ignore[arg-type]
+    found = await routes(p2p)  # type: ignore[arg-type]
+    assert found == {
+        peer_id("a"): Connection("direct"),
+        peer_id("b"): Connection("relay"),
+        peer_id("c"): Connection("direct"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("/ip4/1.2.3.4/tcp/1", "1.2.3.0/24"),
+        ("/ip6/2a00:1450:4001:80b::200e/tcp/1", "2a00:1450:4001::/48"),
+        ("/ip4/127.0.0.1/tcp/1", ""),
+        ("/ip4/192.168.1.9/tcp/1", ""),
+        ("/ip6/::1/tcp/1", ""),
+        ("/ip6/fe80::1%eth0/tcp/1", ""),
+        ("/dns4/boot.example/tcp/1", ""),
+        ("", ""),
+    ],
+)
+def test_a_network_is_what_goes_down_together_and_private_ones_are_none(address: str, network: str) -> None:
+    assert network_of(address) == network
+
+
+async def test_behind_a_relay_the_network_is_the_relay_s_and_says_nothing() -> None:
+    relayed = Multiaddr(f"/ip4/1.2.3.4/tcp/1/p2p/{peer_id('relay')}/p2p-circuit").to_bytes()
+    found = await routes(MadeUpP2P(a=[relayed], b=[Multiaddr("/ip4/1.2.3.9/tcp/1").to_bytes()]))  # type: ignore[arg-type]
+    assert (found[peer_id("a")].network, found[peer_id("b")].network) == ("", "1.2.3.0/24")
 
 
 def test_addresses_that_were_dialled_are_taken_out_of_the_error() -> None:

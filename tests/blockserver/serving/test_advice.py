@@ -8,6 +8,7 @@ import pytest
 
 from blockserver.serving.advice import BY_COORDINATOR, BY_ITSELF, Adviser
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
+from swarm.placement import Pace
 from swarm.snapshot import Model
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
@@ -69,6 +70,18 @@ async def test_a_hole_that_closes_meanwhile_is_forgotten() -> None:
     assert await me.decides(59) is None
     me.seen = HOLED
     assert await me.decides(2) is None
+
+
+async def test_views_that_contradict_each_other_move_nobody_and_three_that_agree_move_once() -> None:
+    """petals#389: one evening a server was sent to 65 and then told that 2 is right. Each view alone would have moved it."""
+    elsewhere = model(30, server("a", 0, 12), server("b", 12, 24), server("c", 12, 24), server("me", 0, 12, throughput=9.0))
+    me = Situation(None)
+    for view in (HOLED, elsewhere, HOLED, elsewhere):
+        me.seen = view
+        assert await me.decides(59) is None
+    me.seen = HOLED
+    assert [await me.decides(after) for after in (0, 30, 29)] == [None] * 3
+    assert await me.decides(2) is not None
 
 
 async def test_a_key_that_could_not_be_read_moves_nobody() -> None:
@@ -163,3 +176,19 @@ async def test_an_answer_that_is_no_hint_counts_as_no_answer(answer: object) -> 
         async with HintClient(told.url) as hints:
             with pytest.raises(CoordinatorDown):
                 await hints.ask(question)
+
+
+async def test_what_a_server_knows_of_its_speed_goes_with_its_question_and_into_its_own_choice() -> None:
+    with coordinator() as site:
+        async with HintClient(site.url) as hints:
+            me = Situation(hints)
+            me.adviser.pace = lambda: Pace(120.0, 40.0)
+            await me.decides()
+    ((_, asked),) = site.asked
+    assert (asked["forward_rps"], asked["network_rps"]) == (120.0, 40.0)
+    uneven = model(8, *(server(f"a{n}", 0, 4) for n in range(5)), *(server(f"b{n}", 4, 8) for n in range(2)))
+    alone = Situation(None, uneven)
+    alone.adviser.num_blocks = 8
+    assert (await alone.adviser.arrive()).placement.span == Span(0, 8)
+    alone.adviser.pace = lambda: Pace(20.0)
+    assert (await alone.adviser.arrive()).placement.span == Span(4, 8), "with half of its blocks it is twice as fast"

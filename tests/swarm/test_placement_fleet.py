@@ -1,0 +1,83 @@
+"""Servers that change to another model: for holes that nobody else can fill, and never at the cost of the model they leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from swarm.placement import Demand, Promise, find_holes, plan, transfers
+from swarm.snapshot import Model, PeerState
+from swarm.wire.spans import Span
+from tests.strategies import crowds
+from tests.swarms import model, peer_id, server
+
+
+def named(prefix: str, swarm: Model) -> Model:
+    return replace(swarm, prefix=prefix)
+
+
+def everyone(_: str, __: str) -> int:
+    return 4
+
+
+RICH = named("rich", model(8, *(server(f"r{n}", 0, 8) for n in range(4))))
+BROKEN = named("broken", model(8, server("b", 0, 4)))
+
+
+def test_a_server_of_a_model_with_plenty_fills_the_hole_of_one_that_cannot_help_itself() -> None:
+    assert not plan(BROKEN), "its only server cannot leave its blocks"
+    (move,) = transfers([Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)], everyone)
+    assert (move.source, move.target, move.placement.span, move.origin) == ("rich", "broken", Span(4, 8), Span(0, 8))
+    assert "blocks 4–7 have no server" in move.placement.reason
+
+
+def test_a_model_whose_own_servers_can_mend_it_gets_nobody() -> None:
+    able = named("able", model(8, server("a", 0, 4), server("b", 0, 4)))
+    assert plan(able)
+    assert transfers([Demand(RICH, 1.0, 1), Demand(able, 1.0, 1)], everyone) == ()
+
+
+def test_a_hole_that_is_promised_already_needs_nobody() -> None:
+    promised = Demand(BROKEN, 1.0, 1, (Promise(peer_id("x"), Span(4, 8)),))
+    assert transfers([Demand(RICH, 1.0, 1), promised], everyone) == ()
+
+
+def test_demand_decides_between_models_and_a_model_that_is_wanted_more_is_not_robbed() -> None:
+    other = named("other", BROKEN)
+    first, *_ = transfers([Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1), Demand(other, 3.0, 1)], everyone)
+    assert first.target == "other"
+    assert transfers([Demand(RICH, 100.0, 1), Demand(BROKEN, 1.0, 1)], everyone) == ()
+
+
+def test_only_who_can_hold_the_other_model_and_follows_hints_is_asked() -> None:
+    demands = [Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)]
+    assert transfers(demands, lambda peer, prefix: 0) == ()
+    assert transfers(demands, everyone, movable=()) == ()
+    (move,) = transfers(demands, everyone, movable={peer_id("r2")})
+    assert move.peer_id == peer_id("r2")
+
+
+def test_half_a_hole_is_filled_by_as_many_as_it_takes() -> None:
+    moves = transfers([Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)], lambda peer, prefix: 2)
+    assert sorted(move.placement.span for move in moves) == [Span(4, 6), Span(6, 8)]
+    assert len({move.peer_id for move in moves}) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(crowds(), crowds(), st.floats(0.1, 10.0))
+def test_no_transfer_opens_a_hole_or_empties_a_block_of_online_servers(one: Model, other: Model, weight: float) -> None:
+    models = {"one": named("one", one), "other": named("other", other)}
+    other_names = replace(models["other"], servers=tuple(replace(s, peer_id=peer_id(s.peer_id)) for s in other.servers))
+    models["other"] = other_names
+    demands = [Demand(models["one"], 1.0, 1), Demand(models["other"], weight, 1)]
+    moves = transfers(demands, everyone)
+    assert moves == transfers(list(reversed(demands)), everyone), "the order of models decides nothing"
+    for prefix, swarm in models.items():
+        gone = {move.peer_id for move in moves if move.source == prefix}
+        left = replace(swarm, servers=tuple(s for s in swarm.servers if s.peer_id not in gone))
+        assert not gone or find_holes(left) == find_holes(swarm)
+        for leaver in (s for s in swarm.servers if s.peer_id in gone):
+            for block in leaver.span:
+                assert any(s.state is PeerState.ONLINE and block in s.span for s in left.servers) or block >= swarm.num_blocks
