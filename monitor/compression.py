@@ -64,7 +64,9 @@ def _page(response: HttpResponse) -> HttpResponse:
 def _file(request: HttpRequest, response: StreamingHttpResponse) -> HttpResponseBase:
     """A style or script: the same for everybody, so it is compressed once."""
     key = ("static", request.path, response.headers.get("Last-Modified"), response.headers.get("Content-Length"))
-    content = kept(key, lambda: gzip.compress(b"".join(cast(Iterable[bytes], response.streaming_content)), mtime=0), STATIC_KEPT_S)
+    content = kept(
+        key, lambda: gzip.compress(b"".join(cast(Iterable[bytes], response.streaming_content)), mtime=0), STATIC_KEPT_S
+    )
     response.close()
     packed = HttpResponse(content, content_type=response.headers["Content-Type"])
     for name in ("Cache-Control", "Last-Modified", "Vary", "Access-Control-Allow-Origin"):

@@ -288,14 +288,20 @@ def _slowest_words(values: Sequence[float | None]) -> str:
     untold = len(values) - len(known)
     rest = f" Of {untold} {'block' if untold == 1 else 'blocks'} it is not known." if untold else ""
     middle = statistics.median(known)
-    return f"Slowest: block {values.index(low)}, {low:,.0f} tok/s: what a client gets at best. Middle: {middle:,.0f} tok/s.{rest}"
+    return (
+        f"Slowest: block {values.index(low)}, {low:,.0f} tok/s: what a client gets at best. Middle: {middle:,.0f} tok/s.{rest}"
+    )
 
 
 def _spread_words(own: Sequence[float]) -> str:
     found = spread(own)
     if found is None:
         return ""
-    return "By server: " + ", ".join(f"{words} {value:,.0f}" for words, (_, _, value) in zip(_MARKS, found.marks, strict=True)) + " tok/s."
+    return (
+        "By server: "
+        + ", ".join(f"{words} {value:,.0f}" for words, (_, _, value) in zip(_MARKS, found.marks, strict=True))
+        + " tok/s."
+    )
 
 
 _MARKS = ("a tenth below", "half below", "nine tenths below")

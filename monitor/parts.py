@@ -19,8 +19,8 @@ from monitor.extensions import panels, registered
 from monitor.history.heat import SLOT_S, day_of_blocks
 from monitor.history.incidents import confirmed
 from monitor.history.minutes import moment
-from monitor.history.people import Carrier, carriers
 from monitor.history.peers import peer_history
+from monitor.history.people import Carrier, carriers
 from monitor.history.words import Story, story
 from monitor.kept import kept
 from monitor.listing import view_of
@@ -188,5 +188,3 @@ def _subject(seen: Watch, known: queries.Known, peer_id: str) -> peer_page.Subje
 
 def _moment(seen: Watch) -> float | None:
     return seen.last_crawl.finished_at if seen.last_crawl else None
-
-

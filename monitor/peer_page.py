@@ -15,7 +15,17 @@ from monitor.history.uptime import DayTally
 from monitor.notices import Notice, notices
 from monitor.published import Published, Sighting, Watch, ago, name_of, rfc3339
 from monitor.serving import is_full, version_of
-from monitor.tables import FULL_SYMBOL, NOT_SHARED, STATE_SYMBOLS, cache_words, leaving_words, raw_of, short, speed_words, why_of
+from monitor.tables import (
+    FULL_SYMBOL,
+    NOT_SHARED,
+    STATE_SYMBOLS,
+    cache_words,
+    leaving_words,
+    raw_of,
+    short,
+    speed_words,
+    why_of,
+)
 from monitor.times import Checked, Moment, checked
 from swarm.coverage import coverage
 from swarm.snapshot import Model, Outcome, PeerState, Server
@@ -213,9 +223,9 @@ def _advice(server: Server) -> tuple[str, ...]:
         return ("The peer is there, but no server runs behind it: look at the server's log.",)
     return (
         "Clients behind the same relay may still reach it.",
-        "1. Look whether the process still runs: sepal status.",
-        "2. Open its port in the firewall and on the router, or serve through a relay.",
-        "3. Run sepal doctor --net on the machine: it names what is closed.",
+        "Look whether the process still runs: sepal status.",
+        "Open its port in the firewall and on the router, or serve through a relay.",
+        "Run sepal doctor --net on the machine: it names what is closed.",
     )
 
 
@@ -266,7 +276,11 @@ def _neighbours(server: Server, published: Published | None, model: Model | None
     held = {other.peer_id: other.span.in_words() for other in model.servers} if published and model else {}
     pings = sorted(server.record.next_pings.items(), key=lambda item: (item[1], item[0]))[:PINGS]
     return tuple(
-        (peer, short(peer), f"{'no answer' if ping == float('inf') else f'{ping * 1000:,.0f} ms'}, {held.get(peer, 'not in this model now')}")
+        (
+            peer,
+            short(peer),
+            f"{'no answer' if ping == float('inf') else f'{ping * 1000:,.0f} ms'}, {held.get(peer, 'not in this model now')}",
+        )
         for peer, ping in pings
     )
 

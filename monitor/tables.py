@@ -200,7 +200,9 @@ def _server_line(published: Published, model: Model, server: Server) -> ServerLi
         via=(server.visit.via if server.visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct"),
         seen=Moment(sighting.last_seen, now) if sighting else None,
         since=Moment(sighting.state_since, now) if sighting else None,
-        lately=sighting is not None and not published.stale and published.snapshot.at - sighting.last_seen < 2 * published.interval_s,
+        lately=sighting is not None
+        and not published.stale
+        and published.snapshot.at - sighting.last_seen < 2 * published.interval_s,
         asked=f"{Moment(server.visit.at, now).clock}: {server.visit.outcome.value}" if server.visit else "not asked",
     )
 

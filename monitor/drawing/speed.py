@@ -72,7 +72,9 @@ def spread(values: Sequence[float]) -> Spread | None:
 
     # Dots side by side where they would lie on each other: the row is one of eleven, by rank.
     dots = "".join(f"M{x(value):g} {5 + 4 * (rank * 37 % 11)}h0" for rank, value in enumerate(known))
-    marks = tuple((x(value), name, value) for name, share in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9)) for value in (_at(known, share),))
+    marks = tuple(
+        (x(value), name, value) for name, share in (("p10", 0.1), ("p50", 0.5), ("p90", 0.9)) for value in (_at(known, share),)
+    )
     return Spread(dots, marks, 10.0**low, 10.0**high, len(known))
 
 

@@ -11,9 +11,8 @@ from monitor.history.calendar import calendar
 from monitor.history.incidents import confirmed, overlapping
 from monitor.history.uptime import DAYS, swarm_watched
 from monitor.history.words import story
-from monitor.parts import Part, Rendered, addresses, render_part
+from monitor.parts import Rendered, addresses, render_part
 from monitor.published import Watch
-from monitor.tables import short
 
 A_PAGE = 50
 
@@ -43,8 +42,8 @@ def incident(seen: Watch, number: str) -> Rendered:
     row = confirmed(seen.swarm).filter(pk=int(number)).first() if number.isdigit() and int(number) < 2**63 else None
     context = {"number": number, **addresses(seen)}
     if row is None:
-        part = render_part("top", "incidents/absent", context)
-        return Rendered(f"There is no incident {number}", (part,), f"/api/v1/incidents{context['query']}", found=False)
+        absent = (render_part("top", "incidents/absent", context),)
+        return Rendered(f"There is no incident {number}", absent, f"/api/v1/incidents{context['query']}", found=False)
     told = story(row, seen.read_at)
-    part: Part = render_part("top", "incidents/one", {**context, "story": told, "short": short})
-    return Rendered(f"{told.symbol} {told.title}", (part,), f"/api/v1/incidents/{row.pk}{context['query']}")
+    whole = (render_part("top", "incidents/one", {**context, "story": told}),)
+    return Rendered(f"{told.symbol} {told.title}", whole, f"/api/v1/incidents/{row.pk}{context['query']}")

@@ -19,6 +19,13 @@
     return [at, values];
   };
 
+  const clock = (seconds) => {
+    const at = new Date(seconds * 1000);
+    const day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+    const time = at.toISOString().slice(11, 16);
+    return time === "00:00" ? day : time;
+  };
+
   const draw = (place) => {
     const table = document.getElementById(place.dataset.plot);
     if (!table || place.dataset.drawn) return;
@@ -33,8 +40,8 @@
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { y: false },
       scales: { y: { range: (plot, low, high) => [0, (high || 1) * 1.05] } },
-      axes: [axis, { ...axis, size: 60 }],
-      series: [{ label: "Hour (UTC)" }, { label: "tok/s", stroke: line, width: 2, points: { show: false }, spanGaps: false }],
+      axes: [{ ...axis, values: (plot, splits) => splits.map(clock) }, { ...axis, size: 60 }],
+      series: [{ label: "Hour (UTC)", value: (plot, at) => (at === null ? "–" : clock(at)) }, { label: "tok/s", stroke: line, width: 2, points: { show: false }, spanGaps: false }],
     };
     const plot = new uPlot(options, series(table), place);
     new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(place);
