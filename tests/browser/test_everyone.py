@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page
+from playwright.sync_api import Browser, Page
 
 from monitor.history.models import Incident
 from monitor.store import store
+from tests.browser.conftest import is_wrong
 from tests.browser.seen_pages import PAGES
 from tests.showcase import crawled, large, middle, seed_all, small
 
@@ -34,7 +35,7 @@ def test_every_page_is_for_everyone(browser: Browser, site: str, transactional_d
     context = browser.new_context(base_url=site, reduced_motion="reduce")
     page = context.new_page()
     complaints: list[str] = []
-    page.on("console", lambda said: complaints.append(said.text) if _wrong(said) else None)
+    page.on("console", lambda said: complaints.append(said.text) if is_wrong(said) else None)
     page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith((site, "ws:", "data:")) else None)
     for name, path in PAGES.items():
         with subtests.test(name):
@@ -44,11 +45,6 @@ def test_every_page_is_for_everyone(browser: Browser, site: str, transactional_d
             look_at(page, path.format(**places))
             assert complaints == []
     context.close()
-
-
-def _wrong(said: ConsoleMessage) -> bool:
-    """A page that is not there is answered 404, which the console notes."""
-    return said.type in ("error", "warning") and "status of 404" not in said.text
 
 
 def look_at(page: Page, path: str) -> None:

@@ -195,7 +195,7 @@ def test_targets_are_big_enough_and_text_stands_out(open_page: Open, scheme: str
     for path in ("/", "/m/tiny-hf"):
         page = open_page(path, color_scheme=scheme)
         heights = page.locator(
-            "button:visible, summary:visible, input:visible, h2 a:visible, header a:visible, footer a:visible, .cells a, td a, th a"
+            "button:visible, summary:visible, input:visible, h2 a, header a:visible, footer a:visible, .cells a, td a, th a"
         ).evaluate_all("found => found.map(e => e.getBoundingClientRect().height)")
         assert len(heights) > 4 and min(heights) >= 24
         dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 28)"

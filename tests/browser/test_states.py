@@ -29,7 +29,7 @@ def thin(now: float) -> Model:
 
 
 def unread(now: float) -> Model:
-    return model(8, online("a", 0, 4, at=now), unread=frozenset({5, 6}))
+    return model(8, online("a", 0, 5, at=now), online("b", 7, 8, at=now), unread=frozenset({5, 6}))
 
 
 def two_models(now: float) -> None:
@@ -59,7 +59,7 @@ STATES: dict[str, tuple[Callable[[float], object], str, str]] = {
     "unread": (
         lambda now: seed(unread(now), at=now),
         "/m/tiny-hf",
-        r"✕ tiny-hf cannot run: blocks 4, 7 have no server" + SINCE,
+        r"\? tiny-hf: unknown — blocks 5–6 could not be read" + SINCE,
     ),
     "stale": (lambda now: seed(whole(now), at=now - 420), "/m/tiny-hf", r"\? tiny-hf: unknown — ran 7 min ago"),
     "blind": (lambda now: store(failure(now, "no bootstrap peer answers")), "/", r"\? Unknown: we cannot see the swarm"),
