@@ -16,6 +16,7 @@ from swarm.wire.spans import Span, in_words
 
 NEWCOMER = "a new server"
 """Stands for a peer that does not exist yet; no peer id looks like this."""
+NOTHING = "nothing changes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Effect:
 
     @property
     def words(self) -> str:
-        return "; ".join([*self._running(), *self._redundancy(), *self._slowest()]) or "nothing changes"
+        return "; ".join([*self._running(), *self._redundancy(), *self._slowest()]) or NOTHING
 
     def _running(self) -> list[str]:
         was, now = self.before.verdict, self.after.verdict

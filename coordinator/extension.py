@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from coordinator.effects import NOTHING
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
@@ -88,7 +89,12 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
     promises = {prefix: promises_of(seen.swarm, prefix) for prefix in lowest}
     found = [item for item in needed(seen.published, None, USUAL_BLOCKS, promises) if (lowest[item.prefix] or 0) < PLENTY]
     ranked = sorted(
-        ((turn, order, item, card) for order, item in enumerate(found) for turn, card in enumerate(item.cards)),
+        (
+            (turn, order, item, card)
+            for order, item in enumerate(found)
+            for turn, card in enumerate(item.cards)
+            if card.effect != NOTHING
+        ),
         key=lambda entry: (entry[3].reason_code is not ReasonCode.HOLE, entry[0], entry[1]),
     )
     return [

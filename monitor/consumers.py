@@ -18,17 +18,20 @@ TRY_AGAIN_LATER = 1013
 class PageConsumer(AsyncWebsocketConsumer):
     group: str | None = None
 
-    async def connect(self) -> None:
-        page = self.scope["url_route"]["kwargs"]["page"]
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         try:
-            await self.channel_layer.group_add(group_of(page), self.channel_name)
+            await super().__call__(scope, receive, send)
         except (RedisError, OSError) as error:
-            # Accepted first, since a refused handshake tells the browser nothing; the page polls and tries again.
             log.warning("no live updates: Redis does not answer (%s)", error)
-            await self.accept()
-            await self.close(TRY_AGAIN_LATER)
-            return
-        self.group = group_of(page)
+            if self.group is None:
+                # Accepted first, since a refused handshake tells the browser nothing; the page polls and tries again.
+                await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+
+    async def connect(self) -> None:
+        group = group_of(self.scope["url_route"]["kwargs"]["page"])
+        await self.channel_layer.group_add(group, self.channel_name)
+        self.group = group
         await self.accept()
 
     async def disconnect(self, code: int) -> None:

@@ -223,9 +223,9 @@ def _advice(server: Server) -> tuple[str, ...]:
         return ("The peer is there, but no server runs behind it: look at the server's log.",)
     return (
         "Clients behind the same relay may still reach it.",
-        "1. Look whether the process still runs: sepal status.",
-        "2. Open its port in the firewall and on the router, or serve through a relay.",
-        "3. Run sepal doctor --net on the machine: it names what is closed.",
+        "Look whether the process still runs: sepal status.",
+        "Open its port in the firewall and on the router, or serve through a relay.",
+        "Run sepal doctor --net on the machine: it names what is closed.",
     )
 
 

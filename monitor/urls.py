@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from django.http.response import HttpResponseBase
 from django.urls import include, path, re_path
 
 from monitor import scrape, views
@@ -10,7 +13,7 @@ SWARM = r"s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/"
 PREFIX = r"(?P<prefix>[A-Za-z0-9_\-]{1,128})"
 PEER = r"(?P<peer_id>[A-Za-z0-9]{1,64})"
 
-_PAGES = [
+_PAGES: list[tuple[str, Callable[..., HttpResponseBase], str]] = [
     ("", views.overview, "overview"),
     (f"m/{PREFIX}", views.model, "model"),
     (f"p/{PEER}", views.peer, "peer"),

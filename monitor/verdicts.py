@@ -29,8 +29,8 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Banner:
-    """The answer to "can I use it now?": `level` names the colour, `symbol` and `words` say the same without it. `last` says who
-    left a hole and who is on the way."""
+    """The answer to "can I use it now?": `level` names the colour, `symbol` and `words` say the same without it. `last` says
+    who left a hole and who is on the way."""
 
     level: str
     symbol: str

@@ -78,12 +78,16 @@ def large(at: float, *, holed: bool = True) -> Model:
     for number in range(LARGE_SERVERS):
         length = min(24, 1 + int(chance.expovariate(1 / 9)))
         start = chance.randrange(0, LARGE_BLOCKS - length + 1)
-        state = chance.choices(
-            (PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE, PeerState.LEAVING), (88, 5, 6, 1)
-        )[0]
+        state = chance.choices((PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE, PeerState.LEAVING), (88, 5, 6, 1))[
+            0
+        ]
         span = Span(start, start + length)
         if holed and state is PeerState.ONLINE and HOLE in span:
-            span = Span(start, HOLE) if HOLE - start >= start + length - HOLE - 1 and start < HOLE else Span(HOLE + 1, start + length + 1)
+            span = (
+                Span(start, HOLE)
+                if HOLE - start >= start + length - HOLE - 1 and start < HOLE
+                else Span(HOLE + 1, start + length + 1)
+            )
             span = Span(span.start, min(span.end, LARGE_BLOCKS))
         servers.append(made(f"large {number}", span, state, at, chance))
     lost = made("lost", Span(HOLE - 8, HOLE + 5), PeerState.UNREACHABLE if holed else PeerState.ONLINE, at, chance)
@@ -99,7 +103,12 @@ def middle(at: float) -> Model:
         made("middle j", Span(50, 56), PeerState.JOINING, at, chance),
         made("middle u", Span(4, 14), PeerState.UNREACHABLE, at, chance),
     ]
-    return Model(MIDDLE, 56, "https://huggingface.co/mistralai/Mixtral-8x22B-v0.1", tuple(sorted(servers, key=lambda s: (s.span, s.peer_id))))
+    return Model(
+        MIDDLE,
+        56,
+        "https://huggingface.co/mistralai/Mixtral-8x22B-v0.1",
+        tuple(sorted(servers, key=lambda s: (s.span, s.peer_id))),
+    )
 
 
 def small(at: float) -> Model:
@@ -119,10 +128,16 @@ def crawled(at: float, *models: Model, dropped: tuple[Dropped, ...] = ()) -> Cra
 def seed_all(now: float) -> None:
     """Everything: the swarm as it is, a day of minutes, ninety days of history, incidents of each kind."""
     dropped = (Dropped(f"{SMALL}.3", "'12D3KooWnot-an-id'", "subkey", "it is no peer id"),)
-    for back in (1_500, 1_440):
-        store(crawled(now - back, large(now - back, holed=False), middle(now - back), small(now - back)))
+    whole = now - 1_410
+    store(crawled(whole, large(whole, holed=False), middle(whole), small(whole)))
+    _past_incidents({row.prefix: row for row in WatchedModel.objects.all()}, now)
     for back in (1_380, 60, 5):
         store(crawled(now - back, large(now - back), middle(now - back), small(now - back), dropped=dropped))
+    # Between them others ran, that nothing more would be learnt from.
+    Incident.objects.filter(kind="blind", started_before__gt=moment(now - 2_000)).delete()
+    Incident.objects.filter(kind="hole", ended_before=None).update(
+        started_after=moment(whole), started_before=moment(now - 1_380)
+    )
     rollups.roll_up(moment(now))
     history(now)
 
@@ -142,7 +157,6 @@ def history(now: float) -> None:
         )
     _peer_days(rows, days, now, chance)
     _minutes(rows, now, chance)
-    _incidents(rows, now)
 
 
 def _watched(day, today) -> Minutes:  # type: ignore[no-untyped-def]
@@ -176,7 +190,15 @@ def _peer_days(rows: dict[str, WatchedModel], days: list, now: float, chance: ra
             up = Minutes.of(set(range(1_440)) - (set(range(away, away + 90)) if away is not None else set()))
             speed = [round(300 + 60 * chance.random(), 1) for _ in range(24)]
             made_up.append(
-                PeerDay(model=rows[prefix], peer=known[peer_id(name)], day=day, up=up, first_minute=0, throughput=speed, block_minutes=[480] * 24)
+                PeerDay(
+                    model=rows[prefix],
+                    peer=known[peer_id(name)],
+                    day=day,
+                    up=up,
+                    first_minute=0,
+                    throughput=speed,
+                    block_minutes=[480] * 24,
+                )
             )
     PeerDay.objects.bulk_create(made_up, ignore_conflicts=True)
 
@@ -188,7 +210,10 @@ def _minutes(rows: dict[str, WatchedModel], now: float, chance: random.Random) -
     first = now // 60 * 60 - 1_439 * 60
     lines = []
     for prefix, blocks in ((LARGE, LARGE_BLOCKS), (MIDDLE, 56), (SMALL, 12)):
-        spots = [(chance.randrange(0, 1_200), chance.randrange(20, 200), chance.randrange(0, blocks - 4), chance.choice("mt")) for _ in range(9)]
+        spots = [
+            (chance.randrange(0, 1_200), chance.randrange(20, 200), chance.randrange(0, blocks - 4), chance.choice("mt"))
+            for _ in range(9)
+        ]
         for minute in range(1_410):
             if 500 <= minute < 560:
                 continue
@@ -234,21 +259,22 @@ def _ranges(blocks: Iterable[int]) -> str:
     return blocks_of(set(blocks))
 
 
-def _incidents(rows: dict[str, WatchedModel], now: float) -> None:
+def _past_incidents(rows: dict[str, WatchedModel], now: float) -> None:
     def at(back: float) -> datetime:
         return datetime.fromtimestamp(now - back, UTC)
 
     day = 86_400.0
     for back, prefix, kind, blocks, lasted in (
-        (3 * day, LARGE, "hole", [40, 41], 1_500.0),
-        (9 * day, MIDDLE, "thin", [53, 54, 55], 7_000.0),
-        (9.2 * day, LARGE, "hole", [88], 600.0),
-        (31 * day, LARGE, "hole", list(range(12, 30)), 9_000.0),
         (66 * day, SMALL, "thin", [3], 4_000.0),
+        (40 * day, None, "blind", [], 0.7 * day),
+        (31 * day, LARGE, "hole", list(range(12, 30)), 9_000.0),
+        (9.2 * day, LARGE, "hole", [88], 600.0),
+        (9 * day, MIDDLE, "thin", [53, 54, 55], 7_000.0),
+        (3 * day, LARGE, "hole", [40, 41], 1_500.0),
     ):
         Incident.objects.create(
             swarm=SWARM,
-            model=rows[prefix],
+            model=rows[prefix] if prefix else None,
             kind=kind,
             blocks=blocks,
             started_after=at(back + 30),
@@ -256,16 +282,9 @@ def _incidents(rows: dict[str, WatchedModel], now: float) -> None:
             confirmed_at=at(back - 30),
             bad_at=at(back - lasted),
             ended_before=at(back - lasted - 30),
-            left=[{"peer_id": peer_id("lost"), "how": "stopped answering", "at": now - back, "blocks": "blocks 80–92"}],
-            restored=[{"peer_id": peer_id("middle 0"), "blocks": "blocks 40–41"}],
+            left=[{"peer_id": peer_id("lost"), "how": "stopped answering", "at": now - back, "blocks": "blocks 80–92"}]
+            if prefix
+            else [],
+            restored=[{"peer_id": peer_id("middle 0"), "blocks": "blocks 40–41"}] if prefix else [],
+            reason="" if prefix else "no bootstrap peer answered",
         )
-    Incident.objects.create(
-        swarm=SWARM,
-        kind="blind",
-        started_after=at(40 * day + 30),
-        started_before=at(40 * day),
-        confirmed_at=at(40 * day - 60),
-        bad_at=at(39.3 * day),
-        ended_before=at(39.3 * day - 30),
-        reason="no bootstrap peer answered",
-    )

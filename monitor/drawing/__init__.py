@@ -1,1 +1,1 @@
-"""Pictures as a few SVG paths, however much they show: one path a level. Pure; knows coordinates, and neither colours nor words."""
+"""Pictures as a few SVG paths, one a level, however much they show. Pure; knows coordinates, and neither colours nor words."""

@@ -14,7 +14,6 @@ from monitor.history.words import story
 from monitor.parts import Rendered, addresses, render_part
 from monitor.published import Watch
 from monitor.rulings import staff
-from monitor.tables import short
 
 A_PAGE = 50
 
@@ -46,10 +45,9 @@ def incident(seen: Watch, number: str) -> Rendered:
     row = confirmed(seen.swarm).filter(pk=int(number)).first() if number.isdigit() and int(number) < 2**63 else None
     context = {"number": number, **addresses(seen)}
     if row is None:
-        part = render_part("top", "incidents/absent", context)
-        return Rendered(f"There is no incident {number}", (part,), f"/api/v1/incidents{context['query']}", found=False)
+        absent = (render_part("top", "incidents/absent", context),)
+        return Rendered(f"There is no incident {number}", absent, f"/api/v1/incidents{context['query']}", found=False)
     windows = staff().maintenance(seen.swarm, (row.started_after or row.started_before).timestamp(), seen.read_at)
     told = story(row, seen.read_at, windows)
-    page = {**context, "story": told, "notes": staff().notes(row.pk), "short": short}
-    part = render_part("top", "incidents/one", page)
-    return Rendered(f"{told.symbol} {told.title}", (part,), f"/api/v1/incidents/{row.pk}{context['query']}")
+    whole = (render_part("top", "incidents/one", {**context, "story": told, "notes": staff().notes(row.pk)}),)
+    return Rendered(f"{told.symbol} {told.title}", whole, f"/api/v1/incidents/{row.pk}{context['query']}")

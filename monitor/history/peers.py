@@ -92,7 +92,7 @@ LEFT JOIN monitor_peerday AS peer ON peer.model_id = %(model)s AND peer.peer_id 
 
 
 def _days(model_id: int, number: int, now: float) -> tuple[DayTally, ...]:
-    """What was not up counts as `broken`, since the server was first seen; minutes in which it was not checked count nowhere."""
+    """What was not up counts as `broken`, since the server was first seen; minutes without a check of it count nowhere."""
     listed = last_days(moment(now).date(), DAYS)
     with connection.cursor() as cursor:
         cursor.execute(_DAYS, {"model": model_id, "peer": number, "since": listed[0]})

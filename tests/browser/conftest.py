@@ -9,13 +9,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 from django.db import OperationalError, connection
 from django.db.backends.postgresql.operations import DatabaseOperations
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -32,19 +33,19 @@ def _database_url() -> str:
 @pytest.fixture(scope="session")
 def site(django_db_setup: None) -> Iterator[str]:
     """Its address."""
-    with running_site() as address:
+    with running_site() as (address, _):
         yield address
 
 
-@contextlib.contextmanager
-def running_site(**settings: str) -> Iterator[str]:
-    """The line that daphne prints when it listens is what this waits for."""
-    own = {"DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1"}
-    env = {**os.environ, **own, **settings}
+@contextmanager
+def running_site(**more: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """(address, what differs in its environment). The line that daphne prints when it listens is what this waits for."""
+    own = {"DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1", **more}
+    env = {**os.environ, **own}
     command = [sys.executable, "-m", "daphne", "-e", "tcp:port=0:interface=127.0.0.1", "coordinator.asgi:application"]
     with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
         try:
-            yield f"http://127.0.0.1:{_listening_port(process)}"
+            yield f"http://127.0.0.1:{_listening_port(process)}", own
         finally:
             process.terminate()
 
@@ -96,19 +97,24 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
+def is_wrong(said: ConsoleMessage) -> bool:
+    """A page that is not there is answered 404, which the console notes."""
+    return said.type in ("error", "warning") and "status of 404" not in said.text
+
+
 @pytest.fixture
 def open_page(browser: Browser, site: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
     """Opens a path of the site. What the console says and what is asked of other hosts fails the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
-    def opened(path: str, prepare: Callable[[Page], object] = lambda page: None, **options: object) -> Page:
-        context = browser.new_context(base_url=site, **options)  # type: ignore[arg-type]
+    def opened(path: str, prepare: Callable[[Page], object] = lambda page: None, base: str = site, **options: object) -> Page:
+        context = browser.new_context(base_url=base, **options)  # type: ignore[arg-type]
         contexts.append(context)
         page = context.new_page()
-        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("console", lambda said: complaints.append(said.text) if is_wrong(said) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith((site, "ws:", "data:")) else None)
+        page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith((base, "ws:", "data:")) else None)
         prepare(page)
         page.goto(path)
         return page

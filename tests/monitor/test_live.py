@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from celery import current_app
 from channels.testing import WebsocketCommunicator
 from django.core.cache import cache
 from django.test import Client
+from django.utils.html import escape
 
 from coordinator.asgi import application
 from monitor import live, tasks
@@ -44,8 +46,9 @@ async def test_an_open_page_gets_the_new_fragment_and_other_pages_theirs() -> No
         assert (await tab.connect())[0]
     await sync_to_async(live.push)(SWARM)
     for tab in tabs:
-        html = await tab.receive_from(timeout=5)
-        assert html.startswith("<title>") and "block 1" in html
+        message = json.loads(await tab.receive_from(timeout=5))
+        assert "block 1" in message["title"] and "block 1" in message["parts"]["top"]
+        assert set(message["parts"]) <= set(message["digests"])
         await tab.disconnect()
 
 
@@ -68,14 +71,66 @@ async def test_without_redis_the_socket_closes_with_try_again_later(monkeypatch:
     assert await tab.receive_output(timeout=5) == {"type": "websocket.close", "code": 1013}
 
 
+async def test_other_pages_hear_only_that_there_is_news() -> None:
+    await sync_to_async(seed)(model(2, online("a", 0, 1)))
+    tab = WebsocketCommunicator(application, "/ws/changes", headers=ORIGIN)
+    assert (await tab.connect())[0]
+    await sync_to_async(live.push)(SWARM)
+    assert json.loads(await tab.receive_from(timeout=5)) == {"changed": True}
+    await tab.disconnect()
+
+
 def test_what_is_pushed_is_what_the_page_was_loaded_with(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks.queries.time, "time", lambda: NOW)
     seed(model(2, online("a", 0, 2)))
     whole = client.get("/m/tiny-hf").content.decode()
-    fragment = client.get("/m/tiny-hf?fragment=1").content.decode()
-    body = fragment.split("</title>\n", 1)[1]
-    assert body.strip() in whole and fragment.startswith("<title>! tiny-hf runs")
-    assert len(fragment) < 20_000
+    fragment = client.get("/m/tiny-hf?fragment=all").json()
+    assert fragment["title"].startswith("! tiny-hf runs") and escape(fragment["title"]) in whole
+    for name, html in fragment["parts"].items():
+        assert f'id="p-{name}" data-digest="{fragment["digests"][name]}"' in whole and html in whole
+
+
+def test_only_what_changed_is_pushed_and_what_all_should_be_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = NOW
+    monkeypatch.setattr(tasks.queries.time, "time", lambda: now)
+    seed(model(3, online("a", 0, 3), online("b", 0, 3)))
+    before = live.render("m/tiny-hf", live.watch(SWARM))
+    assert set(live.changes(before, {})["parts"]) == set(before.digests), "nothing was sent yet"
+    assert live.changes(before, before.digests)["parts"] == {}
+    now = NOW + 30
+    seed(model(3, online("a", 0, 3, at=now), online("b", 0, 2, at=now)), at=now)
+    after = live.changes(live.render("m/tiny-hf", live.watch(SWARM)), before.digests)
+    assert {"top", "blocks", "gaps"} <= set(after["parts"]) and not {"days", "dropped"} & set(after["parts"])
+    assert set(after["digests"]) == set(before.digests)
+
+
+def test_time_that_passes_is_no_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = NOW + 1
+    monkeypatch.setattr(tasks.queries.time, "time", lambda: now)
+    seed(model(3, online("a", 0, 3)))
+    before = live.render("m/tiny-hf", live.watch(SWARM))
+    now = NOW + 20
+    after = live.render("m/tiny-hf", live.watch(SWARM))
+    assert before.parts[0].html != after.parts[0].html and before.digests == after.digests and before.etag == after.etag
+
+
+def test_a_message_stays_small_and_the_rest_is_fetched() -> None:
+    servers = [online(f"s{n}", n % 300, n % 300 + 40) for n in range(450)]
+    seed(model(340, *sorted(servers, key=lambda s: (s.span, s.peer_id))))
+    rendered = live.render("m/tiny-hf", live.watch(SWARM))
+    message = live.changes(rendered, {})
+    assert len(json.dumps(message)) <= live.MESSAGE_LIMIT
+    assert "top" in message["parts"] and "blocks" not in message["parts"] and "blocks" in message["digests"]
+
+
+def test_a_page_that_polls_gets_what_it_lacks_and_304_where_it_lacks_nothing(client: Client) -> None:
+    seed(model(2, online("a", 0, 2)))
+    first = client.get("/m/tiny-hf?fragment=all")
+    again = client.get("/m/tiny-hf?fragment=all", headers={"If-None-Match": first["ETag"]})
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", first["ETag"])
+    assert set(client.get("/m/tiny-hf?fragment=gaps,heat").json()["parts"]) == {"gaps", "heat"}
+    seed(model(2, online("a", 0, 2), online("b", 0, 1)), at=NOW + 30)
+    assert client.get("/m/tiny-hf?fragment=all", headers={"If-None-Match": first["ETag"]}).status_code == 200
 
 
 def test_many_requests_end_in_one_push_and_one_during_it_in_another(queued: list[tuple[str, Any]]) -> None:

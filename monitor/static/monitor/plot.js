@@ -19,11 +19,29 @@
     return [at, values];
   };
 
+  const clock = (seconds) => {
+    const at = new Date(seconds * 1000);
+    const day = at.toLocaleDateString("en-GB", { day: "numeric", month: "short", timeZone: "UTC" });
+    const time = at.toISOString().slice(11, 16);
+    return time === "00:00" ? day : time;
+  };
+
   const draw = (place) => {
     const table = document.getElementById(place.dataset.plot);
     if (!table || place.dataset.drawn) return;
     place.dataset.drawn = "yes";
     place.hidden = false;
+    const reading = document.createElement("p");
+    reading.className = "axis";
+    reading.setAttribute("aria-hidden", "true");
+    const hint = "Point at the line to read it, drag to zoom in, double-click to zoom out. Times are UTC.";
+    const told = ({ cursor: { idx }, data }) => {
+      if (idx === null || idx === undefined) return hint;
+      const value = data[1][idx];
+      return `${new Date(data[0][idx] * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC: ${value === null ? "not online" : `${value} tok/s`}`;
+    };
+    reading.textContent = hint;
+    place.after(reading);
     const text = colour("text");
     const line = colour("online");
     const axis = { stroke: text, grid: { stroke: "rgba(128, 128, 128, .25)" }, ticks: { stroke: "rgba(128, 128, 128, .25)" } };
@@ -32,9 +50,11 @@
       height: HEIGHT,
       tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
       cursor: { y: false },
+      legend: { show: false }, // it would be a table without a name; the line below says the same
+      hooks: { setCursor: [(plot) => (reading.textContent = told(plot))] },
       scales: { y: { range: (plot, low, high) => [0, (high || 1) * 1.05] } },
-      axes: [axis, { ...axis, size: 60 }],
-      series: [{ label: "Hour (UTC)" }, { label: "tok/s", stroke: line, width: 2, points: { show: false }, spanGaps: false }],
+      axes: [{ ...axis, values: (plot, splits) => splits.map(clock) }, { ...axis, size: 60 }],
+      series: [{}, { stroke: line, width: 2, points: { show: false }, spanGaps: false }],
     };
     const plot = new uPlot(options, series(table), place);
     new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(place);
