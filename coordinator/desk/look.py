@@ -18,6 +18,7 @@ UNFOLD: dict[str, Any] = {
     "SITE_SUBHEADER": "for the site's staff",
     "SITE_SYMBOL": "local_florist",
     "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("monitor/sepal.svg")}],
     "SHOW_VIEW_ON_SITE": False,
     "STYLES": [lambda request: static("coordinator/desk.css")],
     "COLORS": {

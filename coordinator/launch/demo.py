@@ -183,6 +183,7 @@ def _banner(demo: Demo) -> str:
             '    .venv/bin/sepal chat "What is the capital of France?"',
             "    make kill          kills one server; the page shows the gap, and the swarm heals",
             f"    curl {demo.url}/api/v1/models",
+            f"    make staff ARGS=YOU    a log-in of your own for {demo.url}/admin/ (it asks for a password)",
             "",
             f"  Logs are in {demo.folder.logs}. Ctrl-C stops everything.",
             rule,
