@@ -164,6 +164,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
+# Where a template names none: in the admin's lists. Pages name theirs.
+DATETIME_FORMAT = "j M Y H:i:s"
 
 CORS_ALLOW_ALL_ORIGINS = True
 CORS_URLS_REGEX = r"^/(api|metrics)"

@@ -78,11 +78,12 @@ def a_swarm() -> None:
     seen(model(30, *HOLED.servers, joining))
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone", "narrow"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_public_pages_are_for_everyone(open_page: Open, scheme: str, size: str) -> None:
+VIEWS = [("light", "desktop", DESKTOP), ("dark", "desktop", DESKTOP), ("light", "phone", PHONE), ("dark", "narrow", NARROW)]
+
+
+@pytest.mark.parametrize(("scheme", "size", "view"), VIEWS, ids=lambda part: part if isinstance(part, str) else "")
+def test_public_pages_are_for_everyone(open_page: Open, scheme: str, size: str, view: dict[str, Any]) -> None:
     in_a_thread(a_swarm)
-    view = {"desktop": DESKTOP, "phone": PHONE, "narrow": NARROW}[size]
     for name, path in public_paths().items():
         page = open_page(path, color_scheme=scheme, **view)
         picture(page, f"{name}-{scheme}-{size}")
