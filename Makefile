@@ -12,7 +12,7 @@ LAUNCH := $(BIN)/python -m coordinator.launch
 INPUTS := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo kill test lint format clean chromium
+.PHONY: help demo kill staff test lint format clean chromium
 
 help: ## What can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -22,6 +22,9 @@ demo: $(VENV)/.ready-demo ## A swarm that serves, is watched, and heals; Ctrl-C 
 
 kill: $(VENV)/.ready-demo ## kill -9 one block server of the running demo (ARGS=2 for server-2)
 	@exec $(LAUNCH) kill --run-dir $(RUN_DIR) $(ARGS)
+
+staff: $(VENV)/.ready-demo ## A log-in for /admin/ of the running demo (ARGS=NAME; --made-up prints a password)
+	@exec $(LAUNCH) staff --run-dir $(RUN_DIR) $(ARGS)
 
 test: $(VENV)/.ready-dev chromium ## All tests (ARGS="-k placement" for some)
 	$(BIN)/python -m pytest $(ARGS)

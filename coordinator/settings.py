@@ -203,6 +203,8 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en"
 USE_I18N = False
+# Where a template names none: in the admin's lists. Pages name theirs.
+DATETIME_FORMAT = "j M Y H:i:s"
 
 CORS_ALLOW_ALL_ORIGINS = True
 # Of what lies under /api `monitor.api.middleware` takes care.

@@ -15,9 +15,10 @@ def _to(title: str, name: str, icon: str) -> dict[str, Any]:
 UNFOLD: dict[str, Any] = {
     "SITE_TITLE": "Sepal",
     "SITE_HEADER": "Sepal",
-    "SITE_SUBHEADER": "for the site's staff",
+    "SITE_SUBHEADER": "for the site's staff; times in UTC",
     "SITE_SYMBOL": "local_florist",
     "SITE_URL": "/",
+    "SITE_FAVICONS": [{"rel": "icon", "type": "image/svg+xml", "href": lambda request: static("monitor/sepal.svg")}],
     "SHOW_VIEW_ON_SITE": False,
     "STYLES": [lambda request: static("coordinator/desk.css")],
     "COLORS": {

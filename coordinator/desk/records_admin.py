@@ -44,7 +44,7 @@ class CrawlAdmin(StaffMay, ModelAdmin):
     def left_out(self, crawl: Crawl) -> str:
         return ", ".join(f"{count} {reason}" for reason, count in sorted(crawl.dropped_counts.items())) or "none"
 
-    @admin.display(description="Why it failed, was held, or was confirmed")
+    @admin.display(description="Why")
     def why(self, crawl: Crawl) -> str:
         doubt = f"{crawl.suspicion}: " if crawl.suspicion else ""
         return f"{doubt}{crawl.reason or crawl.confirmed}" or "–"

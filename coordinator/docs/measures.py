@@ -112,12 +112,17 @@ def figures(interval_s: float) -> tuple[Figure, ...]:
     return (*_looking(interval_s), *_believing(interval_s), *_remembering(), *_advising())
 
 
+def _length(seconds: float) -> str:
+    """Up to two minutes in seconds: a threshold must not lose its half minute."""
+    return f"{seconds:g} s" if seconds <= 120 else ago(seconds)
+
+
 def _looking(interval_s: float) -> tuple[Figure, ...]:
     return (
-        Figure("Between two checks", ago(interval_s), "Each reads every block's key and asks every announced server."),
+        Figure("Between two checks", _length(interval_s), "Each reads every block's key and asks every announced server."),
         Figure(
             "“Stale” after",
-            f"{MISSED_INTERVALS} missed checks ({ago(MISSED_INTERVALS * interval_s)})",
+            f"{MISSED_INTERVALS} missed checks ({_length(MISSED_INTERVALS * interval_s)})",
             "Then every verdict becomes unknown.",
         ),
         Figure("Servers asked at once", f"{probe.VISITS_AT_ONCE}", "Those that answered last time come first."),
@@ -138,7 +143,7 @@ def _believing(interval_s: float) -> tuple[Figure, ...]:
         ),
         Figure(
             "It is confirmed within",
-            ago(gate.CONFIRMS_FOR_INTERVALS * interval_s),
+            _length(gate.CONFIRMS_FOR_INTERVALS * interval_s),
             "By another way into the swarm, or by the next check.",
         ),
         Figure(

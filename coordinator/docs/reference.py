@@ -66,9 +66,8 @@ def groups(document: Document) -> tuple[Group, ...]:
 
 def _operation(document: Document, path: str, method: str, operation: Document, shared: Any) -> Operation:
     parameters = [_resolved(document, one) for one in (*shared, *operation.get("parameters", ()))]
-    content: Document = _resolved(document, operation.get("requestBody", {})).get("content", {})
-    media: Document = content.get("application/json", {})
-    body: Document = media.get("schema", {})
+    content = _part(_resolved(document, _part(operation, "requestBody")), "content")
+    body = _part(_part(content, "application/json"), "schema")
     return Operation(
         anchor=f"{method}-{re.sub(r'[^a-z0-9]+', '-', path.lower()).strip('-')}",
         method=method.upper(),
@@ -94,8 +93,8 @@ def _operation(document: Document, path: str, method: str, operation: Document, 
 def _answer(document: Document, status: Any, given: Document) -> Answer:
     answer = _resolved(document, given)
     # Of several forms of one answer the first is the one that is meant for programs.
-    media, content = next(iter(answer.get("content", {}).items()), ("", {}))
-    schema = content.get("schema", {})
+    media, content = next(iter(_part(answer, "content").items()), ("", {}))
+    schema = _part(content, "schema")
     words = answer.get("description", "") or _phrase(str(status))
     kind = kind_of(document, schema) if schema else ""
     return Answer(
@@ -163,6 +162,11 @@ def _alternatives(document: Document, schema: Document) -> list[Document]:
     shape = _resolved(document, schema)
     inner = shape.get("anyOf") or shape.get("oneOf") or shape.get("allOf")
     return [found for one in inner for found in _alternatives(document, one)] if inner else [shape]
+
+
+def _part(given: Document, name: str) -> Document:
+    found: Document = given.get(name) or {}
+    return found
 
 
 def _resolved(document: Document, schema: Document) -> Document:

@@ -16,6 +16,7 @@ from coordinator.launch.ports import LOOPBACK, site_port
 from coordinator.launch.run_folder import DEFAULT_RUN_DIR, RunFolder, kept_secret, locked
 from coordinator.launch.services import start_services
 from coordinator.launch.site import start_site
+from coordinator.launch.staff import make_staff
 from coordinator.launch.supervisor import ChildFailed, StopRequested, Supervisor, supervising
 from coordinator.launch.terminal import complain, say
 from swarm.errors import SwarmError
@@ -90,6 +91,10 @@ def _kill(options: argparse.Namespace) -> None:
     kill_one(options.run_dir, options.number)
 
 
+def _staff(options: argparse.Namespace) -> None:
+    make_staff(options.run_dir, options.name, made_up=options.made_up)
+
+
 def _under_supervision(options: argparse.Namespace, run: Callable[[Supervisor, RunFolder], None]) -> None:
     # Root may run with a umask that locks out the user that Postgres runs as; secrets set their own mode.
     os.umask(0o022)
@@ -118,6 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     kill = actions.add_parser("kill", parents=[shared], help="kill -9 one block server of the running demo")
     kill.add_argument("number", type=_positive, nargs="?", help="server-N (default: the one whose loss opens a gap)")
     kill.set_defaults(action=_kill)
+    staff = actions.add_parser("staff", parents=[shared], help="a log-in for the admin of the running site")
+    staff.add_argument("name", help="what the person logs in with")
+    staff.add_argument("--made-up", action="store_true", help="do not ask for a password: make one up and print it, once")
+    staff.set_defaults(action=_staff)
     return parser
 
 

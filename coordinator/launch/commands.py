@@ -42,6 +42,10 @@ def migrate(python: str) -> list[str]:
     return [python, "manage.py", "migrate", "--no-input"]
 
 
+def make_staff(python: str, name: str, *, made_up: bool) -> list[str]:
+    return [python, "manage.py", "make_staff", name, *(["--made-up"] if made_up else [])]
+
+
 def demo_model(python: str, folder: str) -> list[str]:
     return [python, "-m", "blockserver.model.demo_model", folder]
 

@@ -195,6 +195,7 @@ def _banner(demo: Demo) -> str:
             "    make kill          kills one server; the page shows the gap, and the swarm heals",
             f"    curl {demo.url}/api/v1/models",
             f"    {demo.url}/chat    to talk with the swarm",
+            f"    make staff ARGS=YOU    a log-in of your own for {demo.url}/admin/ (it asks for a password)",
             "",
             f"  The gateway answers OpenAI's interface at {demo.gateway}/v1:",
             *(f"    {line}" for line in ways_to_ask(demo.gateway, demo.plan.model.name)),

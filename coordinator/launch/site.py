@@ -12,6 +12,7 @@ from coordinator.launch import commands, loopback
 from coordinator.launch.child import Child, Recipe, Stage
 from coordinator.launch.ports import LOOPBACK
 from coordinator.launch.run_folder import PROJECT, RunFolder
+from coordinator.launch.staff import keep_environment
 from coordinator.launch.supervisor import Supervisor
 from coordinator.launch.terminal import say
 from swarm.errors import LocalError
@@ -29,6 +30,7 @@ def start_site(supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str]
     python = sys.executable
     migrate = Recipe(name="migrate", command=commands.migrate(python), stage=Stage.WEB, env=env, cwd=PROJECT, finishes=True)
     supervisor.run(migrate, MIGRATE_LIMIT_S)
+    keep_environment(folder, env)
     web = supervisor.start(_recipe("web", commands.web(python, LOOPBACK, port), Stage.WEB, env))
     schedule = str(folder.path / "celerybeat-schedule")
     workers = [

@@ -6,6 +6,7 @@ With SEPAL_PICTURES=FOLDER in the environment each page is also kept there as a 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -61,11 +62,11 @@ def unwell(page: Page) -> list[str]:
 
 def public_paths() -> dict[str, str]:
     code = encode({"gpu": Mark.RIGHT, "disk": Mark.RIGHT, "port": Mark.ERROR, "clock": Mark.WARNING})
-    watching = f"/connect/watch?model=tiny-hf&peer={peer_id('j')}&since=1"
+    watching = f"/connect/watch?model=tiny-hf&peer={peer_id('j')}&since={time.time() - 20:.0f}"
     return {
         "connect": f"/connect?card=rtx-4090&parameters_b=30&code={code}",
         "watch": watching,
-        "watch-lost": f"/connect/watch?model=tiny-hf&peer={peer_id('nobody')}&since=1",
+        "watch-lost": f"/connect/watch?model=tiny-hf&peer={peer_id('nobody')}&since={time.time() - 300:.0f}",
         "docs-api": "/docs/api",
         "how-we-measure": "/how-we-measure",
     }
@@ -77,11 +78,12 @@ def a_swarm() -> None:
     seen(model(30, *HOLED.servers, joining))
 
 
-@pytest.mark.parametrize("size", ["desktop", "phone", "narrow"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_public_pages_are_for_everyone(open_page: Open, scheme: str, size: str) -> None:
+VIEWS = [("light", "desktop", DESKTOP), ("dark", "desktop", DESKTOP), ("light", "phone", PHONE), ("dark", "narrow", NARROW)]
+
+
+@pytest.mark.parametrize(("scheme", "size", "view"), VIEWS, ids=lambda part: part if isinstance(part, str) else "")
+def test_public_pages_are_for_everyone(open_page: Open, scheme: str, size: str, view: dict[str, Any]) -> None:
     in_a_thread(a_swarm)
-    view = {"desktop": DESKTOP, "phone": PHONE, "narrow": NARROW}[size]
     for name, path in public_paths().items():
         page = open_page(path, color_scheme=scheme, **view)
         picture(page, f"{name}-{scheme}-{size}")
@@ -163,6 +165,17 @@ def a_troubled_swarm() -> None:
     decided(Kind.QUARANTINE, peer_id("bad"))
 
 
+LOOKS = {
+    "Hints": "Leases",
+    "Ghosts and doubles": "Ghosts and doubles",
+    "Crawls": "Crawls",
+    "Replay": "Replay a check",
+    "Incidents": "Incidents",
+    "Quarantine": "Quarantined servers",
+    "Audit": "Log entries",
+}
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_staff_logs_in_and_finds_what_needs_action(open_page: Open, scheme: str) -> None:
     """No complaint of the browser about the content policy, and nothing from another host (the fixture sees to that)."""
@@ -170,12 +183,14 @@ def test_staff_logs_in_and_finds_what_needs_action(open_page: Open, scheme: str)
     page = logged_in(open_page, color_scheme=scheme, **DESKTOP)
     expect(page.locator("#gaps tbody tr").first).to_contain_text("blocks 12–17")
     picture(page, f"admin-board-{scheme}")
-    for name, link in (("hints", "Hints"), ("oddities", "Ghosts and doubles"), ("crawls", "Crawls"), ("replays", "Replay")):
+    for link, heading in LOOKS.items():
         page.get_by_role("link", name=link).first.click()
-        expect(page.get_by_role("heading", name=link if name != "replays" else "Replay a check").first).to_be_visible()
-        picture(page, f"admin-{name}-{scheme}")
-    page.get_by_role("link", name="Quarantine").first.click()
-    picture(page, f"admin-quarantine-{scheme}")
+        expect(page.get_by_role("heading", level=1)).to_contain_text(heading)
+        picture(page, f"admin-{link.split()[0].lower()}-{scheme}")
+    page.get_by_role("link", name="Hints").first.click()
+    page.get_by_role("link", name="Explain").click()
+    expect(page.locator("#ranking")).to_be_visible()
+    picture(page, f"admin-explained-{scheme}")
 
 
 def test_a_quarantine_is_made_from_the_list_of_ghosts(open_page: Open) -> None:

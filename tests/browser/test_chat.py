@@ -30,7 +30,7 @@ def gateway_of_the_module() -> Iterator[FakeGateway]:
 @pytest.fixture(scope="module")
 def site(django_db_setup: None, gateway_of_the_module: FakeGateway) -> Iterator[str]:
     """In the place of the site that the other modules share: this one has a gateway."""
-    with running_site(SEPAL_GATEWAY_URL=gateway_of_the_module.url) as address:
+    with running_site(SEPAL_GATEWAY_URL=gateway_of_the_module.url) as (address, _):
         yield address
 
 

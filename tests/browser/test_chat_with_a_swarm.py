@@ -19,7 +19,7 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
     model = tmp_path_factory.mktemp("speaking") / "speaking"
     save_speaking_model(model)
     with living_gateway_beside(model, tmp_path_factory.mktemp("run")) as gateway:
-        with running_site(SEPAL_GATEWAY_URL=gateway) as address:
+        with running_site(SEPAL_GATEWAY_URL=gateway) as (address, _):
             yield address
 
 

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db import OperationalError
 
 from coordinator.desk import decisions
 
@@ -24,7 +25,13 @@ class Command(BaseCommand):
         parser.add_argument("--superuser", action="store_true", help="may also manage the other people of the staff")
         parser.add_argument("--made-up", action="store_true", help="do not ask for a password: make one up and print it, once")
 
-    def handle(self, *args: Any, name: str, superuser: bool, made_up: bool, **options: Any) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            self._make(options["name"], options["superuser"], options["made_up"])
+        except OperationalError as error:
+            raise CommandError("The database does not answer: does the site run, and is DATABASE_URL the same?") from error
+
+    def _make(self, name: str, superuser: bool, made_up: bool) -> None:
         person = User.objects.filter(username=name).first()
         new = person is None
         person = person or User(username=name)
