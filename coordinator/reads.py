@@ -192,7 +192,7 @@ def hints(request: HttpRequest, model: PrefixText | None = None) -> HintsDocumen
 
 @router.get("/hints/{hint_id}", response=HintDocument, summary="One hint: what it rests on, what else was possible")
 def one_hint(request: HttpRequest, hint_id: UUID) -> HintDocument:
-    lease = Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id).first()
+    lease = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id)).first()
     if lease is None:
         raise HttpError(404, "there is no such hint; hints are kept for 90 days")
     return hint_document(lease, with_inputs=True)

@@ -14,6 +14,7 @@ urlpatterns = [
     re_path(r"^s/(?P<swarm>[A-Za-z0-9_\-]{1,64})/m/(?P<prefix>[A-Za-z0-9_\-]{1,128})$", views.model),
     path("", include("monitor.feeds.urls")),
     path("", include("monitor.alerts.urls")),
+    path("", include("monitor.exports.urls")),
     path("incidents", history.incidents, name="incidents"),
     path("incidents/<int:incident_id>", history.incident, name="incident"),
     path("metrics", scrape.metrics, name="metrics"),

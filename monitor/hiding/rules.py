@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.published import Published
+from monitor.published import CrawlFacts, Published, Watch
 from swarm.snapshot import Dropped, Model, Server
 
 HIDDEN_WORDS = "(hidden)"
@@ -54,9 +54,14 @@ class HiddenList:
         return [self.scrubbed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def redacted(published: Published, hidden: HiddenList) -> Published:
+def redacted(seen: Watch, hidden: HiddenList) -> Watch:
     if not hidden:
-        return published
+        return seen
+    last = _crawl(seen.last_crawl, hidden) if seen.last_crawl is not None else None
+    return replace(seen, last_crawl=last, published=_published(seen.published, hidden) if seen.published is not None else None)
+
+
+def _published(published: Published, hidden: HiddenList) -> Published:
     snapshot = published.snapshot
     return replace(
         published,
@@ -66,7 +71,22 @@ def redacted(published: Published, hidden: HiddenList) -> Published:
             dropped=tuple(_dropped(record, hidden) for record in snapshot.dropped),
         ),
         absent={prefix: tuple(_server(s, hidden) for s in servers) for prefix, servers in published.absent.items()},
+        crawl=_crawl(published.crawl, hidden),
+        crawl_failure=_text(published.crawl_failure, hidden),
+        held=_text(published.held, hidden),
         sightings={(prefix, hidden.shown(peer)): seen for (prefix, peer), seen in published.sightings.items()},
+    )
+
+
+def _crawl(crawl: CrawlFacts, hidden: HiddenList) -> CrawlFacts:
+    """Errors quote whom they met."""
+    return replace(
+        crawl,
+        failure=_text(crawl.failure, hidden),
+        held=_text(crawl.held, hidden),
+        confirmed=_text(crawl.confirmed, hidden),
+        split=_text(crawl.split, hidden),
+        addresses=tuple(replace(state, detail=_text(state.detail, hidden)) for state in crawl.addresses),
     )
 
 
