@@ -6,6 +6,7 @@ the swarm, and loses its id, name and pings; it is absent from the pings of othe
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -38,8 +39,12 @@ class HiddenList:
 
     def hides(self, text: str) -> bool:
         """Whether a stranger's text holds a hidden name."""
-        key = name_key(text) if self.names else ""
-        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", key) for name in self.names)
+        return bool(self.names) and self._any_name.search(name_key(text)) is not None
+
+    @functools.cached_property
+    def _any_name(self) -> re.Pattern[str]:
+        """As words of their own: a short name is a part of many others."""
+        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(self.names)))})(?!\w)")
 
     def scrubbed(self, value: Any) -> Any:
         """A JSON-ready value of ours without the ids of hidden peers, in full or as their last six characters."""
