@@ -13,7 +13,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
 
 app = Celery("sepal")
 app.config_from_object("django.conf:settings", namespace="CELERY")
-app.autodiscover_tasks(["monitor", "monitor.alerts", "coordinator"])
+app.autodiscover_tasks(["monitor", "monitor.alerts", "monitor.exports", "coordinator"])
 
 
 @worker_ready.connect

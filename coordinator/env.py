@@ -35,6 +35,13 @@ def seconds(name: str, default: float, minimum: float = 1.0) -> float:
     return number
 
 
+def number(name: str, default: int, minimum: int = 0) -> int:
+    value = text(name)
+    if value and not (value.isascii() and value.isdigit() and int(value) >= minimum):
+        raise ImproperlyConfigured(f"{name}={value!r} must be a whole number, {minimum} or more")
+    return int(value) if value else default
+
+
 def database(name: str = "DATABASE_URL") -> dict[str, object]:
     """A Django database of `postgres://USER:PASSWORD@HOST:PORT/NAME`; HOST may be empty with `?host=/socket/folder`."""
     url = urlsplit(text(name, "postgres://sepal@127.0.0.1:5432/sepal"))

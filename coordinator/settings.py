@@ -39,6 +39,9 @@ SEPAL_TRUSTED_PROXIES = env.words("SEPAL_TRUSTED_PROXIES")
 # Bootstrap addresses for people who want to join; those above may be for this machine only.
 SEPAL_JOIN_ADDRESSES = env.words("SEPAL_JOIN_ADDRESSES")
 
+# Days of the daily open export that are kept; 0 makes none.
+SEPAL_EXPORT_DAYS = env.number("SEPAL_EXPORT_DAYS", default=400)
+
 # E-mail for alerts; without it they are webhooks only. SEPAL_MAIL_FROM is the sender.
 globals().update(env.mail())
 SEPAL_MAIL_FROM = env.text("SEPAL_MAIL_FROM") if env.text("SEPAL_SMTP_URL") else ""
@@ -69,7 +72,7 @@ INSTALLED_APPS = [
     "monitor.hiding",
     "monitor.feeds",
     "monitor.alerts",
-    # "monitor.exports",
+    "monitor.exports",
     "coordinator",
     "coordinator.desk",
 ]
@@ -186,6 +189,7 @@ CELERY_BEAT_SCHEDULE = {
     "forget": {"task": "monitor.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
     "deliver alerts": {"task": "monitor.alerts.tasks.deliver", "schedule": 15.0, "options": {"expires": 15}},
     "forget alerts": {"task": "monitor.alerts.tasks.forget", "schedule": 3_600.0, "options": {"expires": 3_600}},
+    "export": {"task": "monitor.exports.tasks.export", "schedule": 3_600.0, "options": {"expires": 3_600}},
     "settle leases": {
         "task": "coordinator.tasks.settle_leases",
         "schedule": min(10.0, SEPAL_CRAWL_INTERVAL_S),

@@ -63,7 +63,7 @@ def hints(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def one_hint(request: HttpRequest, hint_id: UUID) -> HttpResponse:
-    lease = Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id).first()
+    lease = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id)).first()
     if lease is None:
         raise Http404("there is no such hint")
     return page_of(request, "hint", {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)})

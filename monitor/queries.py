@@ -44,8 +44,7 @@ def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
 def watch(swarm: str, now: float | None = None) -> Watch:
     """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled: without those
     who are hidden."""
-    seen = watch_everyone(swarm, now)
-    return replace(seen, published=redacted(seen.published, hidden_list())) if seen.published is not None else seen
+    return redacted(watch_everyone(swarm, now), hidden_list())
 
 
 def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:

@@ -61,13 +61,8 @@ def dial(peer_id: str, question: str = "", swarm: str = "") -> dict[str, Any]:
 @shared_task(ignore_result=True)
 def push(swarm: str) -> None:
     live.push(swarm)
-    tell(swarm)
-
-
-def tell(swarm: str) -> None:
-    """What changed, to those who listen and to those who asked to be told."""
-    publish(swarm)
-    judge(swarm)
+    if publish(swarm):
+        judge(swarm)
 
 
 @shared_task(ignore_result=True)
@@ -91,7 +86,8 @@ def remember() -> None:
     rollups.roll_up(now)
     # Also without a push, which is lost where Redis was away, and which a swarm that nothing crawls never gets.
     for swarm in swarms.configured():
-        tell(swarm.name)
+        publish(swarm.name)
+        judge(swarm.name)
 
 
 @shared_task(ignore_result=True)

@@ -28,6 +28,7 @@ urlpatterns = [
     *(re_path(f"^{SWARM}{address}$", view) for address, view, _ in _PAGES),
     path("", include("monitor.feeds.urls")),
     path("", include("monitor.alerts.urls")),
+    path("", include("monitor.exports.urls")),
     path("theme", views.theme, name="theme"),
     path("metrics", scrape.metrics, name="metrics"),
     path("api/prometheus", scrape.metrics),

@@ -6,7 +6,7 @@ import smtplib
 from urllib.parse import urlsplit
 
 from django.conf import settings
-from django.core.mail import EmailMessage
+from django.core.mail import BadHeaderError, EmailMessage
 
 from monitor.alerts.messages import manage_url
 from monitor.alerts.models import Delivery
@@ -30,6 +30,8 @@ def send(delivery: Delivery) -> None:
         raise DeliveryFailed("the mail server refuses this address", permanent=refused) from error
     except smtplib.SMTPResponseException as error:
         raise DeliveryFailed(f"the mail server answered {error.smtp_code}", permanent=error.smtp_code >= 500) from error
+    except BadHeaderError as error:
+        raise DeliveryFailed("the message would not be one mail", permanent=True) from error
     except (smtplib.SMTPException, OSError) as error:
         # Not the error's text: it may name addresses of our own network.
         raise DeliveryFailed(f"the mail server does not answer ({type(error).__name__})") from error

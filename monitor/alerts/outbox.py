@@ -70,6 +70,10 @@ def run(now: datetime, send: Send) -> int:
             send(delivery)
         except DeliveryFailed as error:
             _failed(delivery, error, now)
+        except Exception:
+            # A door: a fault of ours in one message must not keep the others from being sent.
+            log.exception("message %s could not be sent", delivery.pk)
+            _failed(delivery, DeliveryFailed("this is our fault, and it is in our log"), now)
         else:
             Delivery.objects.filter(pk=delivery.pk).update(sent_at=now, last_error="")
     return A_RUN

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -78,8 +78,15 @@ def _text(row: Incident) -> str:
     return f"{words.explanation(row)} Began {words.started(row)}.{over}{who}"
 
 
+class _Atom(Atom1Feed):
+    def latest_post_date(self) -> datetime:
+        """An empty feed was never updated: the moment of reading would make it new for everyone, each time."""
+        dates = [item["updateddate"] for item in self.items]
+        return max(dates, default=datetime(1970, 1, 1, tzinfo=UTC))
+
+
 def atom(feed: Feed) -> bytes:
-    made = Atom1Feed(
+    made = _Atom(
         title=feed.title,
         link=feed.address("/incidents"),
         description="Gaps and warnings, as the monitor saw them.",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_left
 from datetime import UTC, datetime
 from typing import Any
 
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
+from django.conf import settings
 from django.db import connection, transaction
 from redis.exceptions import RedisError
 
@@ -19,6 +21,7 @@ from monitor.feeds.models import CrawlTally, Event, StreamHead
 from monitor.history.documents import incident_document
 from monitor.history.incidents import confirmed
 from monitor.models import Crawl, CrawlOutcome
+from monitor.published import MISSED_INTERVALS
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +36,14 @@ def publish(swarm: str) -> int:
     """How many events were new."""
     with transaction.atomic():
         _one_writer(swarm)
-        _count_crawls(swarm)
+        counted = _count_crawls(swarm)
         head, _ = StreamHead.objects.get_or_create(swarm=swarm)
-        before = told_from(head.told)
+        before, still_open = told_from(head.told), _open(swarm)
+        if not counted and list(before.open) == still_open and before.stale == _is_stale(swarm):
+            return 0  # Also asked for whenever a lease changes: then there is nothing to read a whole swarm for.
         newest = Event.objects.filter(swarm=swarm).order_by("-id").values_list("id", flat=True).first() or 0
         seen = queries.watch(swarm)
-        now = now_told(seen, before, _open(swarm))
+        now = now_told(seen, before, still_open)
         told = changes(before, now, snapshot_data(seen), _turns(swarm, before, now))
         at = datetime.now(UTC)
         rows = Event.objects.bulk_create([Event(swarm=swarm, kind=kind.value, at=at, data=data) for kind, data in told])
@@ -61,10 +66,22 @@ def _turns(swarm: str, before: Told, now: Told) -> list[dict[str, Any]]:
     return [{"change": "closed" if row.pk in closed else "opened", **incident_document(row)} for row in rows]
 
 
-def _count_crawls(swarm: str) -> None:
+def _is_stale(swarm: str) -> bool:
+    """As `Published.stale`, for the price of two rows."""
+    crawls = Crawl.objects.of(swarm)
+    success = crawls.newest_success()
+    if success is None or success.observed_at is None:
+        return True
+    late = time.time() - success.observed_at.timestamp() > MISSED_INTERVALS * float(settings.SEPAL_CRAWL_INTERVAL_S)
+    return late or crawls.without_result_after(success.started_at).filter(outcome=CrawlOutcome.HELD).exists()
+
+
+def _count_crawls(swarm: str) -> int:
+    """How many were new."""
     tally, _ = CrawlTally.objects.get_or_create(swarm=swarm)
     counted = list(tally.buckets) or [0] * (len(BUCKETS_S) + 1)
-    for crawl in Crawl.objects.of(swarm).filter(pk__gt=tally.counted_until).order_by("pk"):
+    fresh = list(Crawl.objects.of(swarm).filter(pk__gt=tally.counted_until).order_by("pk"))
+    for crawl in fresh:
         tally.counted_until = crawl.pk
         tally.succeeded += crawl.outcome == CrawlOutcome.SUCCEEDED
         tally.failed += crawl.outcome == CrawlOutcome.FAILED
@@ -73,6 +90,7 @@ def _count_crawls(swarm: str) -> None:
         counted[bisect_left(BUCKETS_S, crawl.duration_s)] += 1
     tally.buckets = counted
     tally.save()
+    return len(fresh)
 
 
 def _forget(swarm: str) -> None:

@@ -66,7 +66,8 @@ def incidents_json(request: HttpRequest) -> HttpResponseBase:
 def badge_svg(request: HttpRequest, prefix: str) -> HttpResponseBase:
     shown = _badge(request, prefix)
     response = cacheable(request, badges.svg(shown).encode(), "image/svg+xml; charset=utf-8", BADGE_CACHE)
-    response.status_code = 404 if shown.is_error else response.status_code
+    if shown.is_error and response.status_code == 200:
+        response.status_code = 404
     return response
 
 

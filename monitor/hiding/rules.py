@@ -6,13 +6,14 @@ the swarm, and loses its id, name and pings; it is absent from the pings of othe
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from monitor.published import Published
+from monitor.published import CrawlFacts, Published, Watch
 from swarm.snapshot import Dropped, Model, Server
 
 HIDDEN_WORDS = "(hidden)"
@@ -38,8 +39,12 @@ class HiddenList:
 
     def hides(self, text: str) -> bool:
         """Whether a stranger's text holds a hidden name."""
-        key = name_key(text) if self.names else ""
-        return any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", key) for name in self.names)
+        return bool(self.names) and self._any_name.search(name_key(text)) is not None
+
+    @functools.cached_property
+    def _any_name(self) -> re.Pattern[str]:
+        """As words of their own: a short name is a part of many others."""
+        return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, sorted(self.names)))})(?!\w)")
 
     def scrubbed(self, value: Any) -> Any:
         """A JSON-ready value of ours without the ids of hidden peers, in full or as their last six characters."""
@@ -54,9 +59,14 @@ class HiddenList:
         return [self.scrubbed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def redacted(published: Published, hidden: HiddenList) -> Published:
+def redacted(seen: Watch, hidden: HiddenList) -> Watch:
     if not hidden:
-        return published
+        return seen
+    last = _crawl(seen.last_crawl, hidden) if seen.last_crawl is not None else None
+    return replace(seen, last_crawl=last, published=_published(seen.published, hidden) if seen.published is not None else None)
+
+
+def _published(published: Published, hidden: HiddenList) -> Published:
     snapshot = published.snapshot
     return replace(
         published,
@@ -66,7 +76,22 @@ def redacted(published: Published, hidden: HiddenList) -> Published:
             dropped=tuple(_dropped(record, hidden) for record in snapshot.dropped),
         ),
         absent={prefix: tuple(_server(s, hidden) for s in servers) for prefix, servers in published.absent.items()},
+        crawl=_crawl(published.crawl, hidden),
+        crawl_failure=_text(published.crawl_failure, hidden),
+        held=_text(published.held, hidden),
         sightings={(prefix, hidden.shown(peer)): seen for (prefix, peer), seen in published.sightings.items()},
+    )
+
+
+def _crawl(crawl: CrawlFacts, hidden: HiddenList) -> CrawlFacts:
+    """Errors quote whom they met."""
+    return replace(
+        crawl,
+        failure=_text(crawl.failure, hidden),
+        held=_text(crawl.held, hidden),
+        confirmed=_text(crawl.confirmed, hidden),
+        split=_text(crawl.split, hidden),
+        addresses=tuple(replace(state, detail=_text(state.detail, hidden)) for state in crawl.addresses),
     )
 
 

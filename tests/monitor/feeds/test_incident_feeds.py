@@ -99,7 +99,9 @@ def test_feeds_say_what_they_are_and_may_be_kept(client: Client) -> None:
 
 
 def test_a_site_without_incidents_has_valid_feeds(client: Client) -> None:
-    assert valid_atom(client.get("/incidents.atom").content) == []
+    answer = client.get("/incidents.atom")
+    assert valid_atom(answer.content) == []
+    assert client.get("/incidents.atom", headers={"If-None-Match": answer["ETag"]}).status_code == 304
     assert valid_json_feed(client.get("/incidents.json").json()) == []
 
 

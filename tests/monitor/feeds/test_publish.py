@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from monitor import queries
@@ -9,7 +11,7 @@ from monitor.feeds import publish
 from monitor.feeds.events import since
 from monitor.feeds.models import CrawlTally, Event
 from monitor.store import store
-from tests.monitor.seeding import NOW, SWARM, failure, seed
+from tests.monitor.seeding import NOW, SWARM, failure, report, seed
 from tests.monitor.test_incidents import torn, whole
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -41,9 +43,18 @@ def test_a_loss_is_told_as_snapshot_block_and_incident_and_then_its_end(at: list
     assert told[1][1]["models"][0]["verdict"] == "broken"
 
 
-def test_publishing_again_says_nothing_new(at: list[float]) -> None:
+def test_publishing_again_says_nothing_new_and_reads_no_swarm(at: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     crawled(at, NOW, whole)
+    monkeypatch.setattr(queries, "watch", None)
     assert publish.publish(SWARM) == 0
+
+
+def test_a_crawl_that_is_held_back_makes_the_stream_stale(at: list[float]) -> None:
+    crawled(at, NOW, whole)
+    store(replace(report(NOW + 30, torn(NOW + 30)), held="hard to believe", suspicion="mass-loss"))
+    at[0] = NOW + 31
+    assert publish.publish(SWARM) == 1 and publish.publish(SWARM) == 0
+    assert Event.objects.latest("id").data["stale"] is True
 
 
 def test_going_blind_is_told_once(at: list[float]) -> None:
