@@ -67,22 +67,6 @@ class Urgency(StrEnum):
     BALANCE = "balance"
 
 
-class SpanDocument(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-    start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
-    end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
-
-    @model_validator(mode="after")
-    def _not_empty(self) -> Self:
-        if self.start >= self.end:
-            raise ValueError(f"a span needs start < end, not {self.start}:{self.end}")
-        return self
-
-    def to_span(self) -> Span:
-        return Span(self.start, self.end)
-
-
 class Posted(BaseModel):
     """What is posted holds numbers and words only; Python takes true for 1, and JSON does not."""
 
@@ -95,6 +79,20 @@ class Posted(BaseModel):
         if told:
             raise ValueError(f"{told[0]} is neither true nor false, but a number or a word")
         return given
+
+
+class SpanDocument(Posted):
+    start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
+    end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.start >= self.end:
+            raise ValueError(f"a span needs start < end, not {self.start}:{self.end}")
+        return self
+
+    def to_span(self) -> Span:
+        return Span(self.start, self.end)
 
 
 class HintRequest(Posted):
