@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -22,6 +23,7 @@ from coordinator.limits import digest_of
 from coordinator.models import Lease
 from coordinator.reads import router as reads_router
 from monitor import live
+from monitor.api.caching import SLOW, note_rule
 from monitor.api.openapi import completed
 from monitor.api.problems import UNKNOWN_HINT, Problem
 from monitor.api.routes import V1, V2
@@ -134,6 +136,17 @@ class CompactJSON(BaseRenderer):
         return json.dumps(data, cls=NinjaJSONEncoder, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
+def _kept(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """The document and its page change with the site's version only."""
+
+    @functools.wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        note_rule(request, SLOW)
+        return view(request, *args, **kwargs)
+
+    return answer
+
+
 api = SiteAPI(
     title="Sepal",
     version="1",
@@ -144,6 +157,7 @@ api = SiteAPI(
     ),
     openapi_url="/v1/openapi.json",
     docs_url="/v1/docs",
+    docs_decorator=_kept,
     urls_namespace="api",
     renderer=CompactJSON(),
 )

@@ -18,7 +18,7 @@ from coordinator.models import Lease
 from coordinator.shown import shown
 from coordinator.sight import believed, promises_of
 from monitor.api import paging
-from monitor.api.problems import INVALID, UNKNOWN_HINT, UNKNOWN_SERVER, Problem
+from monitor.api.problems import UNKNOWN_HINT, UNKNOWN_SERVER, Problem
 from monitor.api.sight import look, published_model
 from monitor.api.typed import Document, Fresh, SwarmName, freshness
 from monitor.published import Published, Watch
@@ -27,7 +27,7 @@ from swarm.wire.keys import MAX_BLOCKS
 
 router = Router(tags=["for people"])
 
-Model = Annotated[PrefixText, Query(description="A model, by its DHT prefix", examples=["Llama-2-70b-hf"])]
+Model = Annotated[PrefixText, Query(description="A model, by its DHT prefix")]
 AnyModel = Annotated[PrefixText | None, Query(description="Only this model, by its DHT prefix")]
 ServerSize = Annotated[int, Query(ge=1, le=MAX_BLOCKS, description="How many blocks that server holds")]
 Precision = Literal["float32", "bfloat16", "float16", "int8", "nf4"]
@@ -283,8 +283,8 @@ def _hint_key(cursor: str) -> tuple[datetime, UUID]:
     created_at, lease_id = paging.read_words(cursor, 2)
     try:
         return datetime.fromisoformat(created_at), UUID(lease_id)
-    except ValueError as error:
-        raise Problem(INVALID, "cursor: begin again without one; it is only ever what stands in `next`") from error
+    except ValueError:
+        return paging.refuse()
 
 
 def _seen(request: HttpRequest, swarm: str, plans: bool = True) -> tuple[Watch, Published]:

@@ -23,7 +23,7 @@ def breaking(old: Schema, new: Schema) -> list[str]:
 class _Comparison:
     def __init__(self, old: Schema, new: Schema) -> None:
         self._old, self._new = old, new
-        self._under_way: set[tuple[str, str, bool]] = set()
+        self._compared_already: set[tuple[int, int, bool]] = set()
 
     def run(self) -> Iterator[str]:
         for path, methods in self._old["paths"].items():
@@ -89,11 +89,11 @@ class _Comparison:
         yield from self._compared(where, before, after, sent=False)
 
     def _compared(self, where: str, before: Schema, after: Schema, sent: bool) -> Iterator[str]:
-        pair = (str(before.get("$ref")), str(after.get("$ref")), sent)
-        if "$ref" in before and "$ref" in after:
-            if pair in self._under_way:
-                return
-            self._under_way.add(pair)
+        # Each pair of schemas once: one may hold itself, and what many operations share need not be told for all of them.
+        pair = (id(before), id(after), sent)
+        if pair in self._compared_already:
+            return
+        self._compared_already.add(pair)
         old, new = _Shape(before, self._old), _Shape(after, self._new)
         yield from _types(where, old, new, sent)
         yield from _words(where, old, new, sent)

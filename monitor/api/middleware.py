@@ -30,7 +30,6 @@ _PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, HEAD, OPTIONS",
     "Access-Control-Allow-Headers": "Accept, If-None-Match, Last-Event-ID",
     "Access-Control-Max-Age": "86400",
-    "Allow": "GET, HEAD, OPTIONS",
 }
 _UNNAMED = Rule("no-cache", 0.0)
 _STARTED_AT = time.time()
@@ -68,8 +67,6 @@ def api_middleware(get_response: Sync | Async) -> Sync | Async:
 
 def _before(request: HttpRequest) -> HttpResponse | None:
     """An answer where the doors need not be asked."""
-    if request.method == "OPTIONS":
-        return HttpResponse(status=204, headers=_PREFLIGHT)
     if request.method == "HEAD":
         # Whoever answers GET answers HEAD; the body is taken off again.
         request.method = "GET"
@@ -86,6 +83,9 @@ def too_many(error: TooMany) -> HttpResponse:
 
 
 def _after(request: HttpRequest, method: str, response: HttpResponseBase) -> HttpResponseBase:
+    if method == "OPTIONS" and response.status_code == 405:
+        # No door takes OPTIONS, and so each of them says what it does take.
+        response = HttpResponse(status=204, headers={**_PREFLIGHT, "Allow": _allowed(response)})
     response = _as_problem(request, response)
     _open_to_pages(method, response)
     if method not in ("GET", "HEAD") or not isinstance(response, HttpResponse):
@@ -107,11 +107,15 @@ def _as_problem(request: HttpRequest, response: HttpResponseBase) -> HttpRespons
     kind = of_status(response.status_code)
     headers = {name: response[name] for name in _KEPT_OF_AN_ERROR if response.has_header(name)}
     if "Allow" in headers:
-        named = {method.strip() for method in headers["Allow"].split(",")}
-        headers["Allow"] = ", ".join(sorted(named | {"OPTIONS"} | ({"HEAD"} if "GET" in named else set())))
+        headers["Allow"] = _allowed(response)
     problem = Problem(kind, f"{request.path}: {kind.remedy}", headers).response()
     problem.status_code = response.status_code
     return problem
+
+
+def _allowed(response: HttpResponseBase) -> str:
+    named = {method.strip() for method in response.get("Allow", "").split(",")} - {""}
+    return ", ".join(sorted(named | {"OPTIONS"} | ({"HEAD"} if "GET" in named else set())))
 
 
 def _open_to_pages(method: str, response: HttpResponseBase) -> None:

@@ -60,7 +60,7 @@ _IF_NONE_MATCH = {
     "schema": {"type": "string"},
     "required": False,
 }
-MAX_DEPTH = 8
+MAX_DEPTH = 24
 """Of an example: no answer here is nested deeper."""
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from ninja import Query
 
-from monitor.api.problems import INVALID, Problem
+from monitor.api.problems import UNKNOWN_PAGE, Problem
 
 PAGE = 100
 MAX_PAGE = 500
@@ -40,14 +40,14 @@ def written(key: Any) -> str:
 def read_id(cursor: str) -> int:
     """The id below which a list of newest first goes on; of an empty cursor one that is above all."""
     key = _read(cursor) if cursor else MAX_ID
-    return key if isinstance(key, int) and not isinstance(key, bool) and 0 < key <= MAX_ID else _refuse()
+    return key if isinstance(key, int) and not isinstance(key, bool) and 0 < key <= MAX_ID else refuse()
 
 
 def read_words(cursor: str, count: int) -> tuple[str, ...]:
     """The words after which an alphabetical list goes on."""
     key = _read(cursor) if cursor else [""] * count
     if not isinstance(key, list) or len(key) != count or not all(isinstance(word, str) for word in key):
-        _refuse()
+        refuse()
     return tuple(key)
 
 
@@ -65,8 +65,8 @@ def _read(cursor: str) -> Any:
     try:
         return json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, RecursionError):
-        return _refuse()
+        return refuse()
 
 
-def _refuse() -> Any:
-    raise Problem(INVALID, "cursor: begin again without one; it is only ever what stands in `next`")
+def refuse() -> Any:
+    raise Problem(UNKNOWN_PAGE, "this cursor leads nowhere; begin again without one")

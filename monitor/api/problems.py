@@ -54,6 +54,9 @@ UNKNOWN_SNAPSHOT = Kind(
 UNKNOWN_HINT = Kind(
     "unknown-hint", 404, "There is no such hint or lease", "Hints are kept for 90 days. GET /api/v1/hints lists them."
 )
+UNKNOWN_PAGE = Kind(
+    "unknown-page", 404, "This list has no such page", "Begin again without `cursor`: it is only ever what stands in `next`."
+)
 METHOD_NOT_ALLOWED = Kind(
     "method-not-allowed", 405, "This address does not take this method", "The header Allow lists the methods that it takes."
 )
@@ -99,8 +102,8 @@ UNAVAILABLE = Kind(
 
 CATALOGUE = (
     BAD_REQUEST, UNSIGNED, NO_SUCH_ADDRESS, UNKNOWN_SWARM, UNKNOWN_MODEL, UNKNOWN_SERVER, UNKNOWN_INCIDENT, UNKNOWN_CRAWL,
-    UNKNOWN_SNAPSHOT, UNKNOWN_HINT, METHOD_NOT_ALLOWED, SNAPSHOT_FORGOTTEN, TOO_LONG, INVALID, TOO_MANY, BROKEN, NOT_SEEN,
-    NOT_CHECKED, UNAVAILABLE,
+    UNKNOWN_SNAPSHOT, UNKNOWN_HINT, UNKNOWN_PAGE, METHOD_NOT_ALLOWED, SNAPSHOT_FORGOTTEN, TOO_LONG, INVALID, TOO_MANY, BROKEN,
+    NOT_SEEN, NOT_CHECKED, UNAVAILABLE,
 )  # fmt: skip
 """In the order of their status: what /docs/errors lists."""
 

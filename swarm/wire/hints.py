@@ -8,7 +8,7 @@ signature there is advice to look at, and no lease.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -31,8 +31,11 @@ def _checked_prefix(value: str) -> str:
         raise ValueError(error.detail) from error
 
 
-PeerIdText = Annotated[str, Field(max_length=64), AfterValidator(_checked_peer_id)]
-PrefixText = Annotated[str, Field(max_length=128), AfterValidator(_checked_prefix)]
+# The patterns are for readers of the OpenAPI document, and a little wider than what is taken: who is refused, is told in words.
+_PEER_ID = {"pattern": "^(Qm|12D3KooW)[1-9A-HJ-NP-Za-km-z]{44}$"}
+_PREFIX = {"pattern": r"^[A-Za-z0-9_\-]+$"}
+PeerIdText = Annotated[str, Field(max_length=64, json_schema_extra=_PEER_ID), AfterValidator(_checked_peer_id)]
+PrefixText = Annotated[str, Field(max_length=128, json_schema_extra=_PREFIX), AfterValidator(_checked_prefix)]
 BlockCount = Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
 
 
@@ -65,9 +68,21 @@ class Urgency(StrEnum):
     BALANCE = "balance"
 
 
-class SpanDocument(BaseModel):
-    model_config = ConfigDict(frozen=True)
+class Posted(BaseModel):
+    """What is posted holds numbers and words only; Python takes true for 1, and JSON does not."""
 
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_booleans(cls, given: Any) -> Any:
+        told = [name for name, value in given.items() if isinstance(value, bool)] if isinstance(given, dict) else []
+        if told:
+            raise ValueError(f"{told[0]} is neither true nor false, but a number or a word")
+        return given
+
+
+class SpanDocument(Posted):
     start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
     end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
 
@@ -81,10 +96,8 @@ class SpanDocument(BaseModel):
         return Span(self.start, self.end)
 
 
-class HintRequest(BaseModel):
+class HintRequest(Posted):
     """`num_blocks_max` is what fits the server, net of its attention cache; `current` is None before it serves anything."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     peer: PeerIdText
     model: PrefixText
@@ -152,10 +165,8 @@ class LeaseReply(BaseModel):
     reason: str
 
 
-class LeaseStep(BaseModel):
+class LeaseStep(Posted):
     """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     peer: PeerIdText
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
@@ -182,5 +193,5 @@ class NonceDocument(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    nonce: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$")]
+    nonce: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{16,64}$", examples=["Vb0rLZ5rT1mYw8kQ2nXc4A"])]
     expires_in_s: float
