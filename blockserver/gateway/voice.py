@@ -14,7 +14,7 @@ from blockserver.client.model import RemoteModel
 from blockserver.gateway.asked import Messages, Prompt
 from blockserver.gateway.refusals import bad_request, unknown_model
 from blockserver.model.facts import model_name, read_config
-from blockserver.wire.protocol import MAX_LENGTH
+from blockserver.wire.protocol import MAX_LENGTH, MAX_LENGTH_UNGROUPED
 
 
 @dataclass
@@ -34,9 +34,13 @@ class Voice:
     @classmethod
     def of(cls, folder: Path, model: RemoteModel, longest: int) -> Voice:
         """Raises LocalError where the folder holds no tokenizer."""
-        trained = getattr(read_config(folder), "max_position_embeddings", None) or MAX_LENGTH
+        config = read_config(folder)
+        trained = getattr(config, "max_position_embeddings", None) or MAX_LENGTH
+        # Servers, Petals' as well as ours, open shorter sessions where every head has keys and values of its own.
+        grouped = model.facts.kv_heads < (getattr(config, "num_attention_heads", None) or 0)
         names = tuple(dict.fromkeys((model_name(folder), model.prefix)))
-        return cls(model, load_tokenizer(folder), names, min(longest, trained, MAX_LENGTH))
+        served = MAX_LENGTH if grouped else MAX_LENGTH_UNGROUPED
+        return cls(model, load_tokenizer(folder), names, min(longest, trained, served))
 
     def check_name(self, asked: str) -> None:
         if asked not in self.names:

@@ -44,8 +44,8 @@ def report(said: Report) -> ShownReport:
 
 
 def row(said: LensRow) -> ShownRow:
-    after = f"after block {said.blocks - 1}" if said.blocks else "before block 0"
-    guesses = tuple((visible(text), f"{100 * probability:.0f} %") for text, probability in said.guesses)
+    after = str(said.blocks - 1) if said.blocks else "none yet"
+    guesses = tuple((visible(text), percent(probability)) for text, probability in said.guesses)
     return ShownRow(after, _hop(said.peer_id, "") if said.peer_id else None, guesses)
 
 
@@ -69,8 +69,16 @@ def waiting(before: int) -> str:
 
 
 def visible(text: str) -> str:
-    """A token with its blanks to be seen."""
-    return "".join(_VISIBLE.get(letter, letter) for letter in text) or "(nothing)"
+    """A token with what cannot be seen to be seen."""
+    return "".join(map(_letter, text)) or "(nothing)"
+
+
+def _letter(letter: str) -> str:
+    return _VISIBLE.get(letter) or (letter if letter.isprintable() else f"U+{ord(letter):04X}")
+
+
+def percent(chance: float) -> str:
+    return "< 1 %" if 0 < chance < 0.005 else f"{100 * chance:.0f} %"
 
 
 def _hop(peer_id: str, blocks: str) -> ShownHop:

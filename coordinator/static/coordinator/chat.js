@@ -56,7 +56,10 @@
       item.scrollIntoView({ block: "nearest" });
     }
     if (event.error) complain(event.error);
-    if (event.history) form.elements.history.value = event.history;
+    if (event.history) {
+      form.elements.history.value = event.history;
+      document.getElementById("talk-again").hidden = false;
+    }
     return Boolean(event.error || event.history);
   };
 

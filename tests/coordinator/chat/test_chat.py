@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import AsyncClient, Client
 
-from coordinator.chat import conversation, views
+from coordinator.chat import conversation, shown, views
 from coordinator.limits import Limit
 from tests.fake_gateway import HOLE, FakeGateway, fake_gateway
 from tests.swarms import peer_id
@@ -131,7 +131,7 @@ def test_something_else_at_the_gateways_address_is_no_gateway(client: Client, ga
 
 def test_a_lens_shows_how_the_answer_begins(client: Client, gateway: FakeGateway) -> None:
     text = page(client, said={**HELLO, "what": "lens"})
-    assert "Logit lens" in text and "before block 0" in text and "after block 0" in text
+    assert "Logit lens" in text and '<th scope="row">none yet</th>' in text and '<th scope="row">0</th>' in text
     assert '<code>␣Paris</code> <span class="number">50 %</span>' in text
     assert "<code>↵</code>" in text and "<code>(nothing)</code>" in text
     assert f'href="/p/{peer_id("a")}"' in text and f">{HELLO['question']}</textarea>" in text
@@ -207,3 +207,16 @@ def test_what_is_too_old_is_forgotten_and_a_question_comes_first() -> None:
     )
     kept = conversation.read_history(conversation.write_history(turns))
     assert kept == turns[-len(kept) :] and kept[0].role == "user" and 2 <= len(kept) < 20
+
+
+@pytest.mark.parametrize(
+    ("token", "seen"),
+    [(" Paris", "␣Paris"), ("a\nb", "a↵b"), ("\u00a0\u200b", "U+00A0U+200B"), ("", "(nothing)"), ("🌸", "🌸")],
+)
+def test_what_cannot_be_seen_in_a_token_is_shown(token: str, seen: str) -> None:
+    assert shown.visible(token) == seen
+
+
+@pytest.mark.parametrize(("chance", "words"), [(0.0, "0 %"), (0.001, "< 1 %"), (0.006, "1 %"), (0.999, "100 %")])
+def test_small_is_not_nothing(chance: float, words: str) -> None:
+    assert shown.percent(chance) == words
