@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from benchmarks.far_router import address
 
@@ -55,10 +55,10 @@ class FarHosts:
         """A process on that host. `nsenter` becomes the command, so the process's id is the command's own."""
         return self._start(["nsenter", "-t", str(self._holders[host].pid), "-n", *command], **options)
 
-    def _start(
-        self, command: Sequence[str], stdout: int | IO[Any] = subprocess.DEVNULL, **options: Any
-    ) -> subprocess.Popen[Any]:
-        process = subprocess.Popen(command, stdout=stdout, stderr=options.pop("stderr", subprocess.DEVNULL), **options)
+    def _start(self, command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+        """Says nothing, unless told otherwise."""
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        process = subprocess.Popen(command, **{**quiet, **options})
         self._processes.append(process)
         return process
 

@@ -93,7 +93,7 @@ def _run(*command: str) -> None:
 def main() -> None:
     delay_ms, pids = float(sys.argv[1]), [int(pid) for pid in sys.argv[2:]]
     devices = {bytes(map(int, address(number).split("."))): attach(pid, number) for number, pid in enumerate(pids, 1)}
-    by_kernel = all([netem(pid, delay_ms) for pid in pids])
+    by_kernel = all(netem(pid, delay_ms) for pid in pids)
     print("ready by netem" if by_kernel else "ready by a delay queue", flush=True)
     forward(devices, 0.0 if by_kernel else delay_ms / 1e3)
 
