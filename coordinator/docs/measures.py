@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from coordinator import leases
+from coordinator import lease_terms
 from monitor import gate, probe
 from monitor.history import partitions, retention, rules, uptime
 from monitor.history.rules import Kind
 from monitor.models import GONE_LISTED_FOR, KEPT_FOR, MODEL_REMEMBERED_FOR
-from monitor.verdicts import SYMBOLS
 from monitor.published import MISSED_INTERVALS, ago
 from monitor.serving import FULL, QUARANTINED
 from monitor.tables import JOINING_LONG_S, STATE_SYMBOLS
+from monitor.verdicts import SYMBOLS
 from swarm.coverage import THIN_REDUNDANCY, Verdict
 from swarm.skew import CLOCKS_AGREE_S
 from swarm.snapshot import MAX_RECORD_LIFE_S, PeerState
@@ -172,10 +172,10 @@ def _remembering() -> tuple[Figure, ...]:
 
 def _advising() -> tuple[Figure, ...]:
     return (
-        Figure("A hint is reserved for", f"{leases.OFFER_LIFE.total_seconds():.0f} s", "Then the next server gets it."),
+        Figure("A hint is reserved for", f"{lease_terms.OFFER_LIFE.total_seconds():.0f} s", "Then the next server gets it."),
         Figure(
             "While loading a sign is due every",
-            ago(leases.LOADING_LIFE.total_seconds()),
+            ago(lease_terms.LOADING_LIFE.total_seconds()),
             "A server that says nothing for so long has died.",
         ),
     )

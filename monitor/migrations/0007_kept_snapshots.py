@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('monitor', '0003_memory'),
+        ('monitor', '0006_block_hours'),
     ]
 
     operations = [

@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('monitor', '0004_rates'),
+        ('monitor', '0005_network'),
     ]
 
     operations = [
