@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,14 @@ import torch
 from hivemind.p2p import P2P
 
 from blockserver.client.embeddings import Ends, load_ends
+from blockserver.client.routes import FindRoute, Router, as_router
 from blockserver.client.sampling import GREEDY, Sampling, choose
-from blockserver.client.session import FindRoute, Patience, Session
+from blockserver.client.session import Patience, Session
 from blockserver.client.stream import Limits
 from blockserver.model.facts import ModelFacts, read_facts
 from blockserver.wire.protocol import MAX_LENGTH
 from swarm.errors import LocalError
+from swarm.wire.spans import Span
 
 T = TypeVar("T")
 
@@ -39,13 +41,14 @@ class RemoteModel:
     ends: Ends
     prefix: str
     p2p: P2P
-    find_route: FindRoute
+    find_route: FindRoute | Router
     stop_ids: frozenset[int]
     limits: Limits = field(default_factory=Limits)
     patience: Patience = field(default_factory=Patience)
 
     def __post_init__(self) -> None:
         # One thread: embedding and head must not hold the event loop, and torch keeps a pool of workers for each caller.
+        self.router = as_router(self.find_route)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ends")
 
     @classmethod
@@ -53,7 +56,7 @@ class RemoteModel:
         cls,
         folder: Path,
         p2p: P2P,
-        find_route: FindRoute,
+        find_route: FindRoute | Router,
         *,
         prefix: str | None = None,
         dtype: torch.dtype | None = None,
@@ -82,11 +85,35 @@ class RemoteModel:
     def close(self) -> None:
         self._thread.shutdown(wait=False)
 
-    def session(self, max_length: int) -> Session:
-        """A conversation of up to `max_length` tokens. Opens no connection before its first step."""
+    def session(
+        self,
+        max_length: int,
+        *,
+        span: Span | None = None,
+        push: bool = True,
+        allowed: Collection[str] | None = None,
+        blocked: Collection[str] = (),
+    ) -> Session:
+        """A conversation of up to `max_length` tokens. Opens no connection before its first step.
+
+        `span` is all blocks by default. Peers may be restricted to those `allowed`, and others `blocked`, by peer id.
+        """
         if not 1 <= max_length <= MAX_LENGTH:
             raise LocalError(f"a session holds 1 to {MAX_LENGTH:,} tokens, prompt and answer together, not {max_length:,}")
-        return Session(self.p2p, self.prefix, self.facts.whole, self.find_route, max_length, self.limits, self.patience)
+        if span is not None and not self.facts.whole.covers(span):
+            raise LocalError(f"{span.in_words()}: the model has blocks 0 to {self.facts.num_blocks - 1}")
+        return Session(
+            self.p2p,
+            self.prefix,
+            span or self.facts.whole,
+            self.router,
+            max_length,
+            self.limits,
+            self.patience,
+            push=push,
+            allowed=None if allowed is None else frozenset(allowed),
+            blocked=frozenset(blocked),
+        )
 
     async def generate(
         self, input_ids: Sequence[int], how: Sampling = GREEDY, session: Session | None = None

@@ -61,9 +61,9 @@ class Conversation:
         step = protocol.parse_step(metadata)
         given = given or block_input_of(self._engine, self._span, metadata, request.tensors)
         plain = given.prompts is None and given.rows is None
-        if pushed and (step.step_id is None or step.position is not None or not plain):
+        if pushed and (step.step_id is None or not plain):
             # Rows among them: a step that fails has already changed their places, and its copy would do so again.
-            raise RemoteError("a pushed step has an id, follows the last one, and has neither prompts nor rows")
+            raise RemoteError("a pushed step has an id, and neither prompts nor rows")
         if step.push_from is not None and not pushed:
             self._inbox.named = step.push_from
         if step.step_id in self._seen:

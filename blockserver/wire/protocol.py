@@ -301,8 +301,15 @@ def uids(prefix: str, span: Span) -> str:
     return " ".join(block_uid(prefix, block) for block in span)
 
 
-def opening_metadata(session_id: str, step_id: str, max_length: int, alloc_timeout_s: float | None) -> bytes:
-    """Of the first message; the keys and types of Petals' client."""
+def pass_metadata(tensors: int) -> bytes:
+    """Of a forward or backward pass without a session."""
+    return codec.encode({"points": 0.0, "active_adapter": None, "args_structure": structure(tensors)})
+
+
+def opening_metadata(
+    session_id: str, step_id: str, max_length: int, alloc_timeout_s: float | None, push_from: str | None = None
+) -> bytes:
+    """Of the first message; the keys and types of Petals' client, and who may push."""
     metadata: dict[str, Any] = {
         "session_id": session_id,
         "step_id": step_id,
@@ -314,23 +321,31 @@ def opening_metadata(session_id: str, step_id: str, max_length: int, alloc_timeo
     }
     if alloc_timeout_s is not None:
         metadata["alloc_timeout"] = alloc_timeout_s
+    if push_from is not None:
+        metadata["push_from"] = push_from
     return codec.encode(metadata)
 
 
 def step_metadata(
-    session_id: str, step_id: str, position: int, onward: Sequence[NextServer] = (), push_from: str | None = None
+    session_id: str, step_id: str, position: int | None, onward: Sequence[NextServer] = (), push_from: str | None = None
 ) -> bytes:
-    """A step that is handed on says no position: it follows the last one, here and at the servers after."""
+    """`position` None says that the step follows the last one, here and at the servers it is handed on to."""
     metadata: dict[str, Any] = {"session_id": session_id, "step_id": step_id}
-    metadata.update({"next_servers": _as_list(onward)} if onward else {"start_from_position": position})
+    if onward:
+        metadata["next_servers"] = _as_list(onward)
+    if position is not None:
+        metadata["start_from_position"] = position
     if push_from is not None:
         metadata["push_from"] = push_from
     return codec.encode({**metadata, "args_structure": structure(3)})
 
 
 def pushed_metadata(metadata: Mapping[str, Any], onward: Sequence[NextServer]) -> bytes:
-    """What goes with a step's output to the first of `onward`: what came with its input, for that session."""
-    kept = {key: value for key, value in metadata.items() if key not in ("start_from_position", "push_from")}
+    """What goes with a step's output to the first of `onward`: what came with its input, for that session.
+
+    A rollback goes with it, as in Petals: drafts that were refused are to be forgotten by all servers of the chain.
+    """
+    kept = {key: value for key, value in metadata.items() if key != "push_from"}
     new = {"session_id": onward[0].session_id, "next_servers": _as_list(onward[1:]), "pushed": True}
     return codec.encode({**kept, **new})
 

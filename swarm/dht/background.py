@@ -1,4 +1,5 @@
-"""An event loop on a thread of its own, for callers that have none: Celery's tasks share one long-lived node through it."""
+"""An event loop on a thread of its own, for callers that have none: Celery's tasks share one long-lived node through it, and a
+model that is called like any other has its connections there."""
 
 from __future__ import annotations
 
@@ -22,14 +23,22 @@ class BackgroundLoop:
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
-    def run(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """The coroutine's result; Unreachable where it takes longer than `timeout_s`, after which it is cancelled."""
+    def run(self, work: Coroutine[Any, Any, T], timeout_s: float | None) -> T:
+        """The coroutine's result; Unreachable where it takes longer than `timeout_s`, after which it is cancelled.
+
+        None is for work with time limits of its own; it is cancelled where the caller is interrupted (Ctrl-C).
+        """
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout_s)
         except TimeoutError as error:
+            if future.done():  # the work's own
+                raise
             future.cancel()
             raise Unreachable(f"no result within {timeout_s:g} s") from error
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)

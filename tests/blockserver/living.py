@@ -52,9 +52,11 @@ async def serving(made: ServeConfig) -> AsyncIterator[asyncio.Event]:
         await asyncio.wait_for(task, 30)
 
 
-async def until(reader: Node, holds: Callable[[Model], bool], within_s: float = 30.0) -> Model:
+async def until(
+    reader: Node, holds: Callable[[Model], bool], within_s: float = 30.0, prefix: str = PREFIX, num_blocks: int = 6
+) -> Model:
     """The model as soon as it is as wanted. The DHT tells nobody of changes, so it is asked."""
-    finder = RouteFinder(reader, PREFIX, 6)
+    finder = RouteFinder(reader, prefix, num_blocks)
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
         seen = await finder.view()

@@ -78,6 +78,22 @@ def test_three_spans_chained_give_the_whole_models_logits(chain: Chain) -> None:
 
 
 @torch.inference_mode()
+def test_hidden_states_at_every_boundary_are_the_whole_models(chain: Chain) -> None:
+    """As transformers gives them: the last one after the final norm. Embeddings given by the caller enter likewise."""
+    expected = chain.whole(IDS, output_hidden_states=True)
+    hidden = chain.ends.enter(chain.whole.get_input_embeddings()(IDS))
+    boundaries = [hidden]
+    for module in chain.modules:
+        for block in module.span:
+            hidden = module.part(Span(block, block + 1)).forward(hidden)
+            boundaries.append(hidden)
+    assert len(expected.hidden_states) == len(boundaries) == BLOCKS + 1
+    for actual, state in zip([*boundaries[:-1], chain.ends.normed(hidden)], expected.hidden_states, strict=True):
+        close(actual, state)
+    close(chain.ends.head(hidden), expected.logits)
+
+
+@torch.inference_mode()
 def test_they_say_the_same_twenty_tokens(chain: Chain) -> None:
     whole = chain.whole.generate(IDS, max_new_tokens=NEW_TOKENS, do_sample=False, eos_token_id=None, pad_token_id=0)
     caches, ids = chain.caches(), IDS

@@ -16,8 +16,9 @@ from hivemind.proto import runtime_pb2
 from hivemind.utils import MSGPackSerializer
 from transformers import PreTrainedModel
 
+from blockserver.client.routes import PlainRouter
 from blockserver.client.session import Patience, Session
-from blockserver.client.stream import ServerStream
+from blockserver.client.stream import ServerStream, StepRequest
 from blockserver.rpc.push import MOST_WAITING, Pushes
 from blockserver.wire import protocol, tensors
 from swarm.routing import Hop
@@ -162,7 +163,7 @@ async def test_a_stranger_cannot_push_once_the_client_has_named_a_server(
         (torch.full((1, 1, 32), torch.nan), {"step_id": "a"}),
         (torch.zeros(1, 1, 32), {}),
         (torch.zeros(1, 1, 32), {"step_id": "a", "rows": torch.tensor([0])}),
-        (torch.zeros(1, 1, 32), {"step_id": "a", "start_from_position": 0}),
+        (torch.zeros(1, 1, 32), {"step_id": "a", "start_from_position": 5}),
         (torch.zeros(1, 1, 32), {"step_id": "a", "next_servers": "all"}),
     ],
 )
@@ -182,6 +183,21 @@ async def test_a_push_that_makes_no_sense_leaves_the_session_as_it_was(
     await streams[0].close()
 
 
+async def test_a_rollback_is_pushed_along_the_chain(client: P2P, chain: list[Serving], whole: Serving) -> None:
+    """As drafts that were refused make it: the tokens after the new position are forgotten by all servers."""
+    first, refused, second = parts(4, 3, 2)
+    streams, _ = await opened(client, chain, first)
+    for number, (part, position) in enumerate([(refused, None), (second, 5)]):
+        request = StepRequest(protocol.BlockInput(part), f"step-{number}", position, onward(streams[1:]))
+        await streams[0].ask(request)
+        await received(streams[1])
+        last = await received(streams[2])
+    kept = [first, refused[:, :1], second]
+    torch.testing.assert_close(last, (await expected(client, whole, kept))[2], **SAME)
+    for stream in streams:
+        await stream.close()
+
+
 async def test_a_lost_server_is_replaced_in_a_session_with_push(
     client: P2P, chain: list[Serving], whole: Serving, tiny: tuple[Path, PreTrainedModel]
 ) -> None:
@@ -194,7 +210,7 @@ async def test_a_lost_server_is_replaced_in_a_session_with_push(
         async with session(client, [chain[0], doomed, chain[2]]) as one:
             outputs = [await one.step(part) for part in given[:3]]
             known = KnownServers([candidate(server) for server in chain])
-            one.find_route = known.find_route
+            one._router = PlainRouter(known.find_route)
             computed = chain[2].engine.spent.tokens
             doomed.handler.set_engine(None)
             outputs += [await one.step(part) for part in given[3:]]

@@ -1,0 +1,1 @@
+"""The client as a transformers model: synchronous, over an event loop on a thread of its own."""

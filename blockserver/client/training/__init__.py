@@ -1,0 +1,1 @@
+"""Training what the client owns (prompts, head, adapters) by gradients that come back through the swarm's frozen blocks."""
