@@ -61,6 +61,8 @@ class GatewayConfig:
     """Of one caller."""
     max_length: int = 4_096
     """Tokens of prompt and answer together; less where the model's context is shorter."""
+    relay: bool = False
+    """Whether to reach servers behind a NAT through other peers. Off, only the addresses that servers announce are dialled."""
     ready_file: Path | None = None
 
     def __post_init__(self) -> None:

@@ -37,7 +37,7 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
     """Until `stop` is set. Raises LocalError or RemoteError where it cannot begin."""
     facts = read_facts(config.model)
     with listening(config.host, config.port) as listener:
-        joining = NodeConfig(initial_peers=config.initial_peers, client_mode=True)
+        joining = NodeConfig(initial_peers=config.initial_peers, client_mode=True, relay=config.relay)
         node = await start_node(joining)
         finder = RouteFinder(node, config.prefix or facts.prefix, facts.num_blocks)
         try:
