@@ -104,6 +104,8 @@ async def chat(client: httpx.AsyncClient, model: str, number: int, tokens: int) 
     }
     text, first, used = "", 0.0, 0
     async with client.stream("POST", "/v1/chat/completions", json=body) as answer:
+        if answer.status_code != 200:
+            raise SystemExit(f"chat {number}: {(await answer.aread()).decode()}")
         async for line in answer.aiter_lines():
             if not line.startswith("data: ") or line == "data: [DONE]":
                 continue

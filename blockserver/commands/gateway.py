@@ -31,6 +31,7 @@ def gateway(
     max_waiting: Annotated[int, flag("Requests that may wait.", "--max-waiting")] = 64,
     max_waiting_each: Annotated[int, flag("Of these, so many of one caller.", "--max-waiting-each")] = 8,
     max_length: Annotated[int, flag("Tokens of prompt and answer together, at most.", "--max-length")] = 4096,
+    relay: Annotated[bool, flag("Reach servers behind a NAT through other peers.", "--relay/--no-relay")] = False,
     ready_file: options.ReadyFile = None,
 ) -> None:
     from blockserver.gateway.config import GatewayConfig
@@ -56,6 +57,7 @@ def gateway(
             max_waiting=max_waiting,
             max_waiting_each=max_waiting_each,
             max_length=max_length,
+            relay=relay,
             ready_file=ready_file,
         )
     )

@@ -33,8 +33,10 @@ STOP_S = 3.0
 
 PATIENCE = Patience(attempts=7, first_pause_s=0.1, longest_pause_s=2.0)
 """Other servers are looked for so often that a broken answer is mended or given up before QUIET_S."""
-SERVER_LIMITS = Limits(open_s=5.0, step_s=6.0)
-"""A server that is silent for half of QUIET_S is replaced, while there is time left to do so."""
+SERVER_LIMITS = Limits(open_s=8.0, step_s=9.0, token_s=0.25)
+"""A server that dies is noticed at once; one that is silent is replaced while a part of QUIET_S is left to do so. Not sooner:
+it may be busy with the prompts of others, and whoever gives a busy server up makes the next one busier. A prompt gets time by
+its length."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +61,8 @@ class GatewayConfig:
     """Of one caller."""
     max_length: int = 4_096
     """Tokens of prompt and answer together; less where the model's context is shorter."""
+    relay: bool = False
+    """Whether to reach servers behind a NAT through other peers. Off, only the addresses that servers announce are dialled."""
     ready_file: Path | None = None
 
     def __post_init__(self) -> None:

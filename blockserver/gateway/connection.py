@@ -7,20 +7,22 @@ import logging
 import time
 from collections.abc import Callable
 
-from blockserver.client.discovery import RouteFinder, candidates
+from blockserver.client.discovery import RouteFinder
 from blockserver.client.model import RemoteModel
+from blockserver.client.routes import as_router
 from blockserver.gateway.sight import Sight
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.errors import LocalError, RemoteError, Unreachable
+from swarm.snapshot import PeerState
 
 log = logging.getLogger(__name__)
 
 
 class Connection:
-    """`model` is given each new node. Answers that are under way when p2pd dies end with it."""
+    """`finder` is the model's, on `node`; both are replaced with it. Answers that are under way when p2pd dies end with it."""
 
-    def __init__(self, node: Node, config: NodeConfig, model: RemoteModel, sight: Sight) -> None:
-        self.node, self.connected = node, True
+    def __init__(self, node: Node, finder: RouteFinder, config: NodeConfig, model: RemoteModel, sight: Sight) -> None:
+        self.node, self.finder, self.connected = node, finder, True
         self._config, self._model, self._sight = config, model, sight
 
     async def keep(self, interval_s: float, alive: Callable[[], object] = lambda: None) -> None:
@@ -56,15 +58,16 @@ class Connection:
             log.warning("no connection to the swarm: %s; trying again", error)
             return False
         self._model.p2p = self.node.p2p
-        self._model.find_route = RouteFinder(self.node, self._model.prefix, self._model.facts.num_blocks)
+        self.finder = RouteFinder(self.node, self._model.prefix, self._model.facts.num_blocks)
+        self._model.find_route, self._model.router = self.finder, as_router(self.finder)
         log.info("back in the swarm")
         return True
 
     async def _look(self) -> None:
         """What could not be read says nothing about servers."""
-        whole = self._model.facts.whole
-        seen = await RouteFinder(self.node, self._model.prefix, len(whole)).view()
+        seen, now = await self.finder.view(), time.time()
         if seen.unread_blocks:
             return
-        held = {block for candidate in candidates(seen) for block in candidate.span}
-        self._sight.looked([block for block in whole if block not in held], time.time())
+        online = [server for server in seen.servers if server.state is PeerState.ONLINE and server.expires_at > now]
+        held = {block for server in online for block in server.span}
+        self._sight.looked([block for block in self._model.facts.whole if block not in held], now)

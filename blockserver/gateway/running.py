@@ -27,7 +27,7 @@ from blockserver.gateway.voice import Voice
 from blockserver.model.facts import read_facts
 from blockserver.ready import write_ready_file
 from blockserver.serving.systemd import Systemd
-from swarm.dht.node import Node, NodeConfig, start_node
+from swarm.dht.node import NodeConfig, start_node
 from swarm.errors import LocalError
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
     """Until `stop` is set. Raises LocalError or RemoteError where it cannot begin."""
     facts = read_facts(config.model)
     with listening(config.host, config.port) as listener:
-        joining = NodeConfig(initial_peers=config.initial_peers, client_mode=True)
+        joining = NodeConfig(initial_peers=config.initial_peers, client_mode=True, relay=config.relay)
         node = await start_node(joining)
         finder = RouteFinder(node, config.prefix or facts.prefix, facts.num_blocks)
         try:
@@ -51,19 +51,26 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
                     patience=limits.PATIENCE,
                 )
             )
-            connection = await _serve(config, stop, listener, node, joining, model)
-            node = connection.node
+            sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
+            connection = Connection(node, finder, joining, model, sight)
+            try:
+                await _serve(config, stop, listener, connection, model, sight)
+            finally:
+                node = connection.node
         finally:
             await node.stop()
 
 
 async def _serve(
-    config: GatewayConfig, stop: asyncio.Event, listener: socket.socket, node: Node, joining: NodeConfig, model: RemoteModel
-) -> Connection:
+    config: GatewayConfig,
+    stop: asyncio.Event,
+    listener: socket.socket,
+    connection: Connection,
+    model: RemoteModel,
+    sight: Sight,
+) -> None:
     async with model:
         voice = Voice.of(config.model, model, config.max_length)
-        sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
-        connection = Connection(node, joining, model, sight)
         turns = Turns(config.max_concurrent, config.max_waiting, config.max_waiting_each)
         metrics = Metrics()
         metrics.watch(lambda: turns.running, lambda: turns.waiting, lambda: len(sight.missing_since))
@@ -83,8 +90,8 @@ async def _serve(
         finally:
             systemd.stopping()
             keeping.cancel()
+            await asyncio.wait({keeping})
             voice.close()
-        return connection
 
 
 class _Server(uvicorn.Server):

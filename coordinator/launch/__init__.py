@@ -4,7 +4,7 @@ It knows processes, ports and files. It does not know Django, hivemind or torch 
 does. Layers, each importing only those below it:
 
     cli        the command line
-    demo site  what is started, in which order          kill     ends one demo server
+    demo site gateway  what is started, in which order  kill     ends one demo server
     services   Postgres and Valkey: URLs out            narrate, choose, commands: pure
     supervisor starts, waits for and stops children     leash    ends a child together with its descendants
     run_folder kernel ports readiness terminal unprivileged

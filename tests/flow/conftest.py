@@ -24,6 +24,7 @@ MODEL = ROOT / ".cache" / "SmolLM2-135M-Instruct"
 class RunningDemo:
     site: str
     bootstrap: str
+    gateway: str
     run_dir: Path
     output: list[str]
     """What it printed until it was ready."""
@@ -57,7 +58,7 @@ def running_demo(demo_model: Path, run_dir: Path, options: list[str]) -> Iterato
         try:
             output = _until_ready(launcher)
             facts = json.loads((run_dir / "demo.json").read_text())
-            yield RunningDemo(facts["site"], facts["bootstrap"], run_dir, output)
+            yield RunningDemo(facts["site"], facts["bootstrap"], facts["gateway"], run_dir, output)
         finally:
             launcher.terminate()
             assert launcher.stdout is not None

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import torch
 import websockets
+from openai import AsyncOpenAI
 from playwright.async_api import Page, async_playwright, expect
 from transformers import AutoModelForCausalLM
 
@@ -32,6 +33,14 @@ PATIENCE_S = 90.0
 async def chat(demo: RunningDemo, model: Path) -> Answer:
     config = ChatConfig(model, (demo.bootstrap,), sampling=Sampling(max_new_tokens=24))
     return await ask(config, QUESTION, lambda text: None)
+
+
+async def through_the_gateway(demo: RunningDemo) -> str | None:
+    """What OpenAI's own package gets, as the demo's banner tells people to try."""
+    async with AsyncOpenAI(base_url=f"{demo.gateway}/v1", api_key="none", timeout=60) as client:
+        question: Any = [{"role": "user", "content": QUESTION}]
+        answer = await client.chat.completions.create(model=PREFIX, messages=question, temperature=0, max_tokens=24)
+        return answer.choices[0].message.content
 
 
 def local_tokens(model: Path) -> list[int]:
@@ -101,6 +110,9 @@ async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(demo: Runnin
         await page.evaluate("window.openedOnce = true")
         before = await chat(demo, demo_model)
         assert list(before.tokens) == expected
+        assert await through_the_gateway(demo) == before.text
+        async with httpx.AsyncClient(timeout=10) as http:
+            assert "served by volunteers" in (await http.get(f"{demo.site}/chat")).text
 
         said = await asyncio.to_thread(demo.kill_one_server)
         assert "can move there" in said

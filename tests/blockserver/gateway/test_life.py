@@ -296,4 +296,4 @@ async def test_a_lens_that_cannot_be_is_refused(
             assert answer.status_code == 400 and words in answer.json()["error"]["message"]
         async with gateway(speaking, client, lasting[:1]) as holed:
             answer = await caller.post(f"{holed.url}/v1/sepal/logit_lens", json={"model": NAME, "prompt": "x"})
-        assert answer.status_code == 503 and "blocks 3–5 have no server" in answer.json()["error"]["message"]
+        assert answer.status_code == 503 and "block 3 has no server since" in answer.json()["error"]["message"]

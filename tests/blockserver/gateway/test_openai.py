@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from blockserver.gateway.config import MAX_BODY
 from tests.blockserver.gateway.conftest import NAME, PREFIX, Running
@@ -241,5 +242,7 @@ async def test_health_and_metrics(running: Running) -> None:
         )
         running.studio.sight.looked([], 0.0)
         page = (await client.get("/metrics")).text
+    families = list(text_string_to_metric_families(page))
+    assert families and all(family.name.startswith("sepal_gateway_") and family.documentation for family in families)
     assert 'sepal_gateway_requests_total{outcome="answered"}' in page
     assert "sepal_gateway_sessions 0.0" in page and "sepal_gateway_running 0.0" in page
