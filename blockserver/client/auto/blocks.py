@@ -28,17 +28,17 @@ class RemoteBlocks:
 
     def __init__(self, runs: Runs, remote: RemoteModel, span: Span, router: Router | None = None) -> None:
         self.span = span
-        self.router = router or RouteMemory(remote.router, remote.facts.whole)
+        self._remembering = router or RouteMemory(remote.router, remote.facts.whole)
         self._runs = runs
         self._remote = remote
-        self._chain = Chain.of(remote, self.router)
+        self._chain = Chain.of(remote, self._remembering)
 
     def __len__(self) -> int:
         return len(self.span)
 
     def __getitem__(self, blocks: int | slice) -> RemoteBlocks:
         """Blocks by their numbers in the model: `blocks[4]`, `blocks[4:10]`. Steps other than 1 have no meaning here."""
-        return RemoteBlocks(self._runs, self._remote, self._chosen(blocks), self.router)
+        return RemoteBlocks(self._runs, self._remote, self._chosen(blocks), self._remembering)
 
     def through(self, *path: Hop) -> RemoteBlocks:
         """The same blocks by way of these servers only: `Hop(peer_id, Span(0, 10))` one after another."""
@@ -46,7 +46,7 @@ class RemoteBlocks:
 
     def route(self) -> Route:
         """Who would be asked now, in order. Raises MissingBlocks."""
-        return self._runs.run(self.router.find(Wanted(self.span)))
+        return self._runs.run(self._remembering.find(Wanted(self.span)))
 
     def __call__(
         self, hidden: torch.Tensor, *, prompts: torch.Tensor | None = None, edits: Mapping[int, Edit] | None = None
@@ -92,7 +92,14 @@ class RemoteBlocks:
 
     def lane(self, max_length: int, parts: tuple[Span, ...]) -> Lane:
         """Sessions for `parts` of these blocks, for rows that go together; `max_length` tokens."""
-        return Lane(self._remote.session(max_length), self.router, parts)
+        if isinstance(self._remembering, ChosenPath):
+            router: Router = self._remembering
+        elif len(parts) == 1:
+            router = self._remote.router
+        else:
+            # Of its own: a route for a session depends on who has cache left, and the sessions of all parts share it.
+            router = RouteMemory(self._remote.router, self.span)
+        return Lane(self._remote.session(max_length), router, parts)
 
     def inference_session(self, max_length: int, edits: Mapping[int, Edit] | None = None) -> BlockSession:
         """A cache of up to `max_length` tokens on these blocks' servers; use it as a context manager."""

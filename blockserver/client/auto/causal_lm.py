@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -28,10 +30,13 @@ from blockserver.client.inspect.lens import LensRow, lens_ids, read
 from blockserver.client.inspect.walk import NOWHERE, Edit, Stops, everywhere
 from blockserver.client.model import RemoteModel
 from blockserver.client.training.prompts import LearnedPrompts
+from blockserver.client.training.saving import save_trained
 from blockserver.model.cache_folder import Hold
 from blockserver.model.cutting import causal_class
 from swarm.errors import LocalError
 from swarm.routing import Hop
+
+LEARNED = "learned.safetensors"
 
 IGNORED = frozenset({"num_items_in_batch", "output_attentions"})
 """What trainers and generation pass along; attention weights stay with the servers, so they are given to nobody."""
@@ -176,6 +181,13 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
 
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         cast(Any, self.remote.ends.model).set_output_embeddings(new_embeddings)
+
+    def save_pretrained(self, save_directory: str | PathLike[str], **_options: Any) -> None:  # type: ignore[override]
+        """Keeps what was trained, in `learned.safetensors`; the model itself is where it came from. LocalError where nothing
+        is trainable."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_trained(self, folder / LEARNED)
 
     # ------------------------------------------------------------------------------------------------------------- end
 

@@ -50,6 +50,10 @@ class Connection:
             raise LocalError("this connection has no node of its own")
         return self._node
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work that has time limits of its own."""
         if self._closed:
