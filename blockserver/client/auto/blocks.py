@@ -15,7 +15,7 @@ from blockserver.client.auto.rows import Rows, put_back, take
 from blockserver.client.inspect.walk import Edit, Stops, cut, everywhere, segments, walk
 from blockserver.client.model import RemoteModel
 from blockserver.client.passes.chain import Chain
-from blockserver.client.passes.route_memory import ChosenPath, RouteMemory
+from blockserver.client.passes.route_memory import ChosenPath, RouteMemory, Spread
 from blockserver.client.routes import Router
 from blockserver.client.training.gradients import Runs, through_swarm
 from swarm.errors import LocalError
@@ -32,6 +32,8 @@ class RemoteBlocks:
         self._runs = runs
         self._remote = remote
         self._chain = Chain.of(remote, self._remembering)
+        chosen = isinstance(self._remembering, ChosenPath)
+        self._training_chain = self._chain if chosen else Chain.of(remote, Spread(remote.router))
 
     def __len__(self) -> int:
         return len(self.span)
@@ -82,9 +84,10 @@ class RemoteBlocks:
 
         def through(part: Span, given: torch.Tensor) -> torch.Tensor:
             of_part = self._of(prompts, part)
+            training = torch.is_grad_enabled() and (given.requires_grad or (of_part is not None and of_part.requires_grad))
+            chain = self._training_chain if training else self._chain
             outputs = [
-                through_swarm(self._runs, self._chain, part, take(given, rows, prefix), _of_rows(of_part, rows))
-                for rows in groups
+                through_swarm(self._runs, chain, part, take(given, rows, prefix), _of_rows(of_part, rows)) for rows in groups
             ]
             return put_back(outputs, groups, hidden.shape[0], prefix)
 

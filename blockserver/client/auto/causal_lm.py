@@ -26,6 +26,7 @@ from blockserver.client.auto.cache import RemoteCache
 from blockserver.client.auto.connection import Connection
 from blockserver.client.auto.generating import Generating
 from blockserver.client.auto.inference_session import InferenceSession
+from blockserver.client.discovery import RouteFinder
 from blockserver.client.inspect.lens import LensRow, lens_ids, read
 from blockserver.client.inspect.walk import NOWHERE, Edit, Stops, everywhere
 from blockserver.client.model import RemoteModel
@@ -193,6 +194,8 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
 
     def close(self) -> None:
         """Leaves the swarm. May be called twice."""
+        if isinstance(self.remote.router, RouteFinder) and not self.connection.closed:
+            self.connection.run(self.remote.router.close())
         self.remote.close()
         self.connection.close()
         if self.files is not None:
