@@ -25,15 +25,12 @@ class RouteMemory:
     """Asks `router` for the whole model where it can, so that passes over single blocks share few servers."""
 
     def __init__(self, router: Router, whole: Span, clock: Callable[[], float] = time.monotonic) -> None:
+        self.page = router.page
         self._router = router
         self._whole = whole
         self._clock = clock
         self._peers: dict[int, str] = {}
         self._found_at = float("-inf")
-
-    @property
-    def page(self) -> str | None:
-        return self._router.page
 
     def about(self, peer_id: str) -> Candidate | None:
         return self._router.about(peer_id)
@@ -73,9 +70,8 @@ class RouteMemory:
 class ChosenPath:
     """The caller's own choice of servers. Nobody else is asked: one that fails is asked again for a while, and then it ends."""
 
-    page: str | None = None
-
     def __init__(self, path: Route) -> None:
+        self.page: str | None = None
         self._peers: dict[int, str] = {}
         self._failed: set[str] = set()
         for hop in path:
@@ -110,11 +106,8 @@ class Spread:
     """For training: routes drawn by rate where `router` can do that, so that many passes use all servers."""
 
     def __init__(self, router: Router) -> None:
+        self.page = router.page
         self._router = router
-
-    @property
-    def page(self) -> str | None:
-        return self._router.page
 
     async def find(self, wanted: Wanted) -> Route:
         if isinstance(self._router, RouteFinder):
