@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -41,6 +42,20 @@ def test_what_takes_too_long_is_cancelled(loop: BackgroundLoop) -> None:
     with pytest.raises(Unreachable, match=r"no result within 0\.01 s"):
         loop.run(endless.work(), 0.01)
     assert endless.cancelled.wait(10)
+
+
+def test_what_still_runs_when_the_loop_stops_is_cancelled_and_not_complained_of(caplog: pytest.LogCaptureFixture) -> None:
+    loop, endless = BackgroundLoop("test"), Endless()
+
+    async def leave_behind() -> asyncio.Task[None]:
+        return asyncio.create_task(endless.work())
+
+    left = loop.run(leave_behind(), 10)
+    loop.stop()
+    assert endless.cancelled.wait(10) and left.cancelled()
+    del left
+    gc.collect()
+    assert not caplog.records
 
 
 def test_ctrl_c_cancels_what_was_waited_for(loop: BackgroundLoop) -> None:
