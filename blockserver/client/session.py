@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -19,6 +19,7 @@ from itertools import takewhile
 import torch
 from hivemind.p2p import P2P
 
+from blockserver.client.audit import Audit
 from blockserver.client.link import Link, LinkFailed, close, next_server, part_for, replay
 from blockserver.client.no_server import no_server
 from blockserver.client.routes import FindRoute, Router, as_router
@@ -63,6 +64,8 @@ class Session:
     """Use no other peers than these."""
     blocked: frozenset[str] = frozenset()
     """Never use these."""
+    audit: Audit | None = None
+    """Compares a share of the steps with what other servers compute."""
     position: int = field(default=0, init=False)
     """Tokens that went through all blocks."""
     recoveries: int = field(default=0, init=False)
@@ -85,6 +88,8 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
+        if self.audit is not None:
+            await self.audit.finish()
         chain, self._chain = self._chain, []
         await close(chain)
 
@@ -106,6 +111,8 @@ class Session:
         with self._all_or_nothing():
             output = await self._through(given)
         self.position += hidden.shape[1]
+        if self.audit is not None:
+            self.audit.consider(self._chain, hidden.shape[1], self._find, self._router.about)
         return output
 
     def rollback(self, position: int) -> None:
@@ -121,14 +128,15 @@ class Session:
     async def _through(self, given: BlockInput) -> torch.Tensor:
         # One id for the whole step, also after a server was replaced: a server that has done it must not do it again.
         at, attempt, step_id, hidden = 0, 0, str(uuid.uuid4()), given.hidden
-        pushed = False
+        began, pushed = time.monotonic(), False
         while at < len(self._chain):
             link = self._chain[at]
             onward = self._onward(at, given)
             before = self._chain[at - 1].hop.peer_id if self.push and at else None
             part = part_for(link, self.span, given, hidden)
+            request = StepRequest(part, step_id, self._rollback_at(at), onward, before)
             try:
-                hidden = await link.step(StepRequest(part, step_id, self._rollback_at(at), onward, before), pushed=pushed)
+                hidden = await link.step(request, pushed_since=began if pushed else None)
             except RemoteError as error:
                 if isinstance(error, BadAnswer):
                     self._distrust(at, onward)
@@ -208,9 +216,9 @@ class Session:
             self._router.forgive()
             return await self._find(self.span)
 
-    async def _find(self, span: Span) -> list[Link]:
+    async def _find(self, span: Span, without: Collection[str] = ()) -> list[Link]:
         tokens = self.max_length * self._batch
-        route = await self._router.find(Wanted(span, tokens, self.push, self.allowed, self.blocked))
+        route = await self._router.find(Wanted(span, tokens, self.push, self.allowed, self.blocked | frozenset(without)))
         return [Link(hop, self._connect) for hop in route]
 
     def _connect(self, hop: Hop) -> ServerStream:
