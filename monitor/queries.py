@@ -14,6 +14,7 @@ from monitor.gate import Held, Suspicion
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
+from monitor.torn import unless_newer, whole
 from monitor.rows import record_from_json
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
@@ -25,6 +26,7 @@ def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
     return watch(swarm, now).published
 
 
+@whole
 def watch(swarm: str, now: float | None = None) -> Watch:
     """Everything that is shown of a swarm, as of one instant of the database."""
     read_at = time.time() if now is None else now
@@ -97,18 +99,18 @@ def last_success_at(swarm: str) -> float | None:
 def _published(crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
-    models = sorted(WatchedModel.objects.observed_in(crawl), key=lambda row: row.prefix)
+    models = sorted(unless_newer(WatchedModel.objects.seen_since(crawl), crawl), key=lambda row: row.prefix)
     listed = ServerRow.objects.filter(model__in=models).listed(datetime.fromtimestamp(read_at, UTC))
     present: dict[int, list[Server]] = defaultdict(list)
     absent: dict[int, list[Server]] = defaultdict(list)
     sightings: dict[tuple[str, str], Sighting] = {}
     prefixes = {model.pk: model.prefix for model in models}
-    rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
-    for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
+    for row in sorted(unless_newer(listed, crawl), key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(_server(row))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
             row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
         )
+    rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),

@@ -87,6 +87,14 @@ async def item(demo: RunningDemo) -> dict[str, Any]:
         return dict(only)
 
 
+async def measured(demo: RunningDemo, socket: websockets.ClientConnection) -> None:
+    """The crawl worker sends servers a small forward pass each, and what they really give stands beside what they report."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for _ in socket:
+            if [server for server in (await item(demo))["servers"] if server["measured_tokens_per_second"]]:
+                return
+
+
 async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(demo: RunningDemo, demo_model: Path) -> None:
     expected = local_tokens(demo_model)
     chosen = [line for line in demo.output if "decided by" in line]
@@ -114,6 +122,7 @@ async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(demo: Runnin
 
         after = await chat(demo, demo_model)
         assert list(after.tokens) == expected
+        await measured(demo, socket)
 
     healed = await item(demo)
     assert healed["holes"] == []
