@@ -14,8 +14,8 @@ from monitor.gate import Held, Suspicion
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
-from monitor.torn import unless_newer, whole
 from monitor.rows import record_from_json
+from monitor.torn import unless_newer, whole
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -139,6 +140,7 @@ def test_all_dropped_records_are_counted_and_the_first_are_kept() -> None:
     assert found.snapshot.dropped == many[:200]
 
 
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(("kind", "method"), [(CrawlQuerySet, "newest_success"), (WatchedModelQuerySet, "seen_since")])
 def test_a_crawl_that_is_stored_while_the_last_one_is_read_tears_no_reading(
     monkeypatch: pytest.MonkeyPatch, kind: Any, method: str
@@ -147,12 +149,18 @@ def test_a_crawl_that_is_stored_while_the_last_one_is_read_tears_no_reading(
     seed(model(4, online("a", 0, 4)))
     ask, stored = getattr(kind, method), []
 
+    def store_the_next() -> None:
+        store(report(NOW + 30, model(4, online("a", 0, 4, at=NOW + 30))))
+        connection.close()
+
     def and_then_store(rows: Any, *given: Any) -> Any:
         found = ask(rows, *given)
         if not stored:
             stored.append(True)
             found = list(found) if method == "seen_since" else found
-            store(report(NOW + 30, model(4, online("a", 0, 4, at=NOW + 30))))
+            # On a connection of its own, as the crawl worker has one.
+            with ThreadPoolExecutor(1) as other:
+                other.submit(store_the_next).result(30)
         return found
 
     monkeypatch.setattr(kind, method, and_then_store)
