@@ -19,6 +19,7 @@ from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
+from monitor.torn import unless_newer, whole
 from swarm.coverage import Verdict, coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
@@ -47,6 +48,7 @@ def watch(swarm: str, now: float | None = None) -> Watch:
     return redacted(watch_everyone(swarm, now), hidden_list())
 
 
+@whole
 def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:
     """As `watch`, with those who are hidden from everyone: for what is told to nobody, or to who names them. `obey` are other
     rulings than those of now."""
@@ -147,18 +149,19 @@ def _published(
 ) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
-    models = sorted(WatchedModel.objects.observed_in(crawl), key=lambda row: row.prefix)
+    models = sorted(unless_newer(WatchedModel.objects.seen_since(crawl), crawl), key=lambda row: row.prefix)
     listed = ServerRow.objects.filter(model__in=models).listed(datetime.fromtimestamp(read_at, UTC))
     present: dict[int, list[Server]] = defaultdict(list)
     absent: dict[int, list[Server]] = defaultdict(list)
     sightings: dict[tuple[str, str], Sighting] = {}
     prefixes = {model.pk: model.prefix for model in models}
     rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
-    for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
+    for row in sorted(unless_newer(listed, crawl), key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
             row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
         )
+    rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),

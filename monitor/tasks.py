@@ -40,8 +40,8 @@ def crawl(swarm: str = "") -> None:
 def measure(swarm: str = "") -> None:
     """A few servers each time, one after another: what they really give (`monitor.rates`)."""
     watched = swarms.named(swarm)
-    if watched is not None:
-        rate_rounds.run(watched.name, _crawler(watched))
+    if watched is not None and rate_rounds.run(watched.name, _crawler(watched)):
+        live.request_push(watched.name)
 
 
 @shared_task

@@ -12,7 +12,7 @@ AT_ONCE = 4
 """Servers measured in one round, one after another; a round follows each crawl."""
 AGAIN_AFTER_S = 3600.0
 """A pass costs a server a fraction of a second; its speed rarely changes within the hour."""
-NEWCOMERS_AFTER_S = 600.0
+IN_VAIN_AFTER_S = 600.0
 """So long after a pass that gave no figure it is tried again: it was busy, or just lost."""
 
 
@@ -42,7 +42,7 @@ def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float)
             if server.state is not PeerState.ONLINE or server.visit is None or not server.visit.answered:
                 continue
             last = past.get((model.prefix, server.peer_id))
-            if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else NEWCOMERS_AFTER_S):
+            if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else IN_VAIN_AFTER_S):
                 continue
             idle = last.cache_tokens if last else None
             subject = Subject(model.prefix, server.peer_id, server.span, idle)

@@ -26,7 +26,7 @@ class Measures(Protocol):
 
 
 def run(swarm: str, crawler: Measures) -> int:
-    """How many servers were asked. None while the monitor does not see, or while another round runs: two passes at once would
+    """How many servers were asked: none while the monitor does not see, or while another round runs. Two passes at once would
     measure each other."""
     published = queries.latest_snapshot(swarm)
     if published is None or published.stale or not _alone(swarm):

@@ -18,8 +18,11 @@ from openai import AsyncOpenAI
 from playwright.async_api import Page, async_playwright, expect
 from transformers import AutoModelForCausalLM
 
+from blockserver.canary.run import CanaryConfig, run_canary
 from blockserver.client.chat import Answer, ChatConfig, ask, encode_question, load_tokenizer
 from blockserver.client.sampling import Sampling
+from blockserver.serving.identity import read_signer
+from swarm.dht.node import make_identity
 from tests.flow.conftest import RunningDemo
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -28,6 +31,15 @@ QUESTION = "What is the capital of France?"
 PREFIX = "SmolLM2-135M-Instruct"
 PATIENCE_S = 90.0
 """From kill -9 to the change on an open page with default intervals; a test that needs it all has failed in spirit."""
+
+
+@pytest.fixture(autouse=True)
+def canary_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The key of the operator's canary, which the site trusts from its start on."""
+    key = tmp_path / "canary.id"
+    make_identity(key)
+    monkeypatch.setenv("SEPAL_TRUSTED_REPORTERS", read_signer(key).peer_id)
+    return key
 
 
 async def chat(demo: RunningDemo, model: Path) -> Answer:
@@ -96,7 +108,17 @@ async def item(demo: RunningDemo) -> dict[str, Any]:
         return dict(only)
 
 
-async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(demo: RunningDemo, demo_model: Path) -> None:
+async def measured(demo: RunningDemo, socket: websockets.ClientConnection) -> None:
+    """The crawl worker sends servers a small forward pass each, and what they really give stands beside what they report."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for _ in socket:
+            if [server for server in (await item(demo))["servers"] if server["measured_tokens_per_second"]]:
+                return
+
+
+async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(
+    canary_key: Path, demo: RunningDemo, demo_model: Path
+) -> None:
     expected = local_tokens(demo_model)
     chosen = [line for line in demo.output if "decided by" in line]
     assert len(chosen) == 4, "each server prints why it chose its span"
@@ -126,6 +148,12 @@ async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(demo: Runnin
 
         after = await chat(demo, demo_model)
         assert list(after.tokens) == expected
+        await measured(demo, socket)
+
+        right = load_tokenizer(demo_model).decode(expected[:3])
+        canary = CanaryConfig(demo_model, (demo.bootstrap,), demo.site, canary_key, question=QUESTION, answer=right)
+        assert await run_canary(canary, asyncio.Event(), once=True)
+        await pushed(socket, lambda html: "Canary: answered as expected" in html)
 
     healed = await item(demo)
     assert healed["holes"] == []

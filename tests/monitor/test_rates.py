@@ -17,7 +17,7 @@ from coordinator.known import circumstances
 from monitor.privacy import digest
 from monitor.queries import latest_snapshot
 from monitor.rates import evidence, rounds
-from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, NEWCOMERS_AFTER_S, Past, Subject, choose
+from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, IN_VAIN_AFTER_S, Past, Subject, choose
 from monitor.rates.facts import Rate
 from monitor.rates.models import Probe, Witness
 from swarm.errors import Unreachable
@@ -68,7 +68,7 @@ def test_nobody_is_measured_again_within_the_hour_and_who_was_busy_sooner() -> N
         return bool(choose(snapshot, {("tiny-hf", peer_id("a")): Past(1e9 - ago_s, measured)}, 1e9))
 
     assert not chosen(AGAIN_AFTER_S - 1, True) and chosen(AGAIN_AFTER_S, True)
-    assert not chosen(NEWCOMERS_AFTER_S - 1, False) and chosen(NEWCOMERS_AFTER_S, False)
+    assert not chosen(IN_VAIN_AFTER_S - 1, False) and chosen(IN_VAIN_AFTER_S, False)
 
 
 def test_a_round_stores_what_it_finds_and_the_next_one_asks_others() -> None:

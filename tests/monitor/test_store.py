@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError, connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, ServerRow
+from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, CrawlQuerySet, ServerRow, WatchedModelQuerySet
 from monitor.queries import known_models, latest_snapshot, watch
 from monitor.store import store
 from swarm.snapshot import Dropped, Model, PeerState, Snapshot
@@ -136,6 +138,36 @@ def test_all_dropped_records_are_counted_and_the_first_are_kept() -> None:
     found = published()
     assert found.crawl.dropped == {"subkey": 125, "shape": 125}
     assert found.snapshot.dropped == many[:200]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("kind", "method"), [(CrawlQuerySet, "newest_success"), (WatchedModelQuerySet, "seen_since")])
+def test_a_crawl_that_is_stored_while_the_last_one_is_read_tears_no_reading(
+    monkeypatch: pytest.MonkeyPatch, kind: Any, method: str
+) -> None:
+    """Between two statements of one reader: without a second look every server would be absent, and every block a hole."""
+    seed(model(4, online("a", 0, 4)))
+    ask, stored = getattr(kind, method), []
+
+    def store_the_next() -> None:
+        store(report(NOW + 30, model(4, online("a", 0, 4, at=NOW + 30))))
+        connection.close()
+
+    def and_then_store(rows: Any, *given: Any) -> Any:
+        found = ask(rows, *given)
+        if not stored:
+            stored.append(True)
+            found = list(found) if method == "seen_since" else found
+            # On a connection of its own, as the crawl worker has one.
+            with ThreadPoolExecutor(1) as other:
+                other.submit(store_the_next).result(30)
+        return found
+
+    monkeypatch.setattr(kind, method, and_then_store)
+    seen = watch(SWARM, NOW + 31)
+    assert stored and seen.published is not None and seen.published.snapshot.at == NOW + 30
+    assert [server.peer_id for server in seen.published.snapshot.models[0].servers] == [peer_id("a")]
+    assert not seen.published.absent["tiny-hf"]
 
 
 def test_swarms_do_not_mix() -> None:

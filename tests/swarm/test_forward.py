@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,16 @@ async def test_who_is_busy_is_not_asked_and_a_wrong_answer_is_no_rate(info: dict
     finally:
         await client.shutdown()
         await peer.shutdown()
+
+
+def test_a_real_petals_server_says_how_wide_its_hidden_states_are() -> None:
+    recorded = Path(__file__).parent.parent / "data" / "petals" / "llama"
+    calls = json.loads((recorded / "manifest.json").read_text())["calls"]
+    files = [name for call in calls if call["rpc"].endswith("rpc_info") for kind, name in call["events"] if kind == "response"]
+    answers = [runtime_pb2.ExpertInfo.FromString((recorded / name).read_bytes()).serialized_info for name in files]
+    told = {hidden_size(answer) for answer in answers if b"forward_schema" in answer}
+    assert told == {64}, "tiny-llama's"
+    assert {hidden_size(answer) for answer in answers if b"forward_schema" not in answer} <= {None}
 
 
 @given(st.binary(max_size=300))
