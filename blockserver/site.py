@@ -12,13 +12,20 @@ TIMEOUT_S = 10.0
 
 
 def read_models(site: str) -> list[dict[str, Any]]:
-    """`GET /api/v1/models`; RemoteError where nobody answers there as a Sepal site."""
+    """The models of the site's first swarm, worst first. Raises as `read_document`."""
+    items: list[dict[str, Any]] = read_document(site)["items"]
+    return items
+
+
+def read_document(site: str) -> dict[str, Any]:
+    """`GET /api/v1/models`, its models under `items`; RemoteError where nobody answers there as a Sepal site."""
     try:
         response = httpx.get(f"{site.rstrip('/')}/api/v1/models", timeout=TIMEOUT_S)
         response.raise_for_status()
-        items = response.json()["items"]
+        document: dict[str, Any] = response.json()
+        items = document["items"]
         if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
             raise ValueError("no list of models")
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError) as error:
         raise RemoteError(f"{site} does not answer as a Sepal site ({type(error).__name__})") from error
-    return items
+    return document

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from blockserver.running import EXIT_FAILED, EXIT_INCOMPLETE
-from blockserver.site import read_models
+from blockserver.site import read_document
 from swarm.errors import RemoteError
 
 MARKS = {"complete": ("✓", "green"), "thin": ("!", "yellow"), "broken": ("✕", "red"), "unknown": ("?", "magenta")}
@@ -22,12 +22,13 @@ LEVELS = "✕▁▂▄▆█"
 def show_status(site: str, *, as_json: bool, check: bool) -> int:
     """The exit code."""
     try:
-        items = read_models(site)
+        document = read_document(site)
     except RemoteError as error:
         print(f"sepal: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_FAILED
+    items: list[dict[str, Any]] = document["items"]
     if as_json:
-        print(json.dumps({"items": items}, indent=2))  # noqa: T201
+        print(json.dumps(document, indent=2))  # noqa: T201
     else:
         console = Console(highlight=False, soft_wrap=True)
         for item in items:

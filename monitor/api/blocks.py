@@ -10,6 +10,7 @@ from ninja import Router
 from pydantic import Field
 
 from monitor.api import sight
+from monitor.api.caching import OF_SNAPSHOT
 from monitor.api.typed import Document, Fresh, Moment, OfModel, PeerId, Prefix, SwarmName, freshness
 from monitor.history.troubles import Trouble, troubles
 from monitor.published import Watch, rfc3339
@@ -85,7 +86,7 @@ class GapList(Fresh):
     "/models/{prefix}/blocks", response=BlockList, summary="Each block of a model: who holds it, how fast, since when not"
 )
 def blocks(request: HttpRequest, prefix: str, swarm: SwarmName = "") -> dict[str, Any]:
-    seen = sight.look(request, swarm)
+    seen = sight.look(request, swarm, OF_SNAPSHOT)
     _, model = sight.published_model(seen, prefix)
     known = troubles(seen.swarm, prefix)
     items = [_block_document(block, known) for block in coverage(model).blocks]
@@ -96,7 +97,7 @@ def blocks(request: HttpRequest, prefix: str, swarm: SwarmName = "") -> dict[str
 @router.get("/gaps", response=GapList, summary="Blocks that lack servers, worst first, over all models")
 def gaps(request: HttpRequest, swarm: SwarmName = "", prefix: OfModel = "") -> dict[str, Any]:
     """What a server of so many blocks should take is `/api/v1/needed`."""
-    seen = sight.look(request, swarm)
+    seen = sight.look(request, swarm, OF_SNAPSHOT)
     models = seen.published.snapshot.models if seen.published else ()
     wanted = [model for model in models if prefix in ("", model.prefix)]
     if prefix and not wanted:

@@ -25,6 +25,8 @@ class Rule:
 
 
 LIVE = Rule("public, max-age=5, stale-while-revalidate=30, stale-if-error=300", 5.0)
+OF_SNAPSHOT = Rule(LIVE.header, 60.0)
+"""What changes with the snapshot only: made once for each, whoever asks. Leases and incidents come and go between two."""
 SLOW = Rule("public, max-age=60, stale-while-revalidate=300, stale-if-error=3600", 60.0)
 """Days change once a minute at most."""
 FOREVER = Rule("public, max-age=31536000, immutable", 3_600.0)

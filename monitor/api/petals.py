@@ -12,7 +12,7 @@ from pydantic import Field
 
 from monitor import petals_state, reachability
 from monitor.api import sight
-from monitor.api.caching import PRIVATE
+from monitor.api.caching import OF_SNAPSHOT, PRIVATE
 from monitor.api.problems import NOT_CHECKED, Problem
 from monitor.api.typed import Document, PeerId, SwarmName
 from monitor.limits import DIALS_OF_AN_ADDRESS, address_of, count
@@ -112,7 +112,9 @@ class ReachableDocument(Document):
 @router.get("/state", response=StateDocument, summary="The swarm as health.petals.dev writes it")
 def state(request: HttpRequest, swarm: SwarmName = "") -> JsonResponse:
     # Checked against its schema in tests and not at each answer: it is the largest document, and some fields may be absent.
-    return JsonResponse(petals_state.state_document(sight.look(request, swarm)), json_dumps_params={"allow_nan": False})
+    return JsonResponse(
+        petals_state.state_document(sight.look(request, swarm, OF_SNAPSHOT)), json_dumps_params={"allow_nan": False}
+    )
 
 
 @router.get("/is_reachable/{peer_id}", response=ReachableDocument, summary="Dials a peer and says whether others can reach it")

@@ -9,6 +9,7 @@ from ninja import Query, Router
 from pydantic import Field
 
 from monitor.api import paging, sight
+from monitor.api.caching import OF_SNAPSHOT
 from monitor.api.problems import UNKNOWN_SERVER, Problem
 from monitor.api.typed import Document, Fresh, Moment, OfModel, Pair, PeerId, Prefix, SwarmName, freshness
 from monitor.documents import server_document
@@ -129,7 +130,7 @@ def servers(
     limit: paging.PageSize = paging.PAGE,
     cursor: paging.Cursor = "",
 ) -> dict[str, Any]:
-    seen = sight.look(request, swarm)
+    seen = sight.look(request, swarm, OF_SNAPSHOT)
     after = paging.read_words(cursor, 2)
     listed = [
         one
@@ -142,7 +143,7 @@ def servers(
 
 @router.get("/servers/{peer_id}", response=PeerDocument, summary="One server: what it serves, and whether it can be reached")
 def server(request: HttpRequest, peer_id: str, swarm: SwarmName = "") -> dict[str, Any]:
-    seen = sight.look(request, swarm)
+    seen = sight.look(request, swarm, OF_SNAPSHOT)
     found = sorted((one for one in every(seen) if one["peer_id"] == peer_id), key=_key)
     if not found:
         raise Problem(

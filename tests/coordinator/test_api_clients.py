@@ -1,0 +1,56 @@
+"""`sepal status` and `sepal hints` read the site's own API: what they print is what the OpenAPI document promises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import httpx
+import jsonschema
+import pytest
+from django.test import Client
+
+from blockserver import site as reading
+from blockserver.hints_report import show_hints
+from blockserver.status import show_status
+from coordinator.management.commands.openapi import PATH
+from swarm.snapshot import PeerState
+from tests.coordinator.seeding import seen
+from tests.swarms import model, server
+
+pytestmark = pytest.mark.django_db
+SITE = "https://swarm.example"
+
+
+@pytest.fixture(autouse=True)
+def _the_site_answers(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    def get(url: str, **_: Any) -> httpx.Response:
+        answer = client.get(url.removeprefix(SITE))
+        return httpx.Response(answer.status_code, content=answer.content, request=httpx.Request("GET", url))
+
+    monkeypatch.setattr(reading.httpx, "get", get)
+    joining = server("j", 4, 8, PeerState.JOINING)
+    seen(model(8, server("a", 0, 6), server("b", 0, 4), joining, server("u", 2, 8, PeerState.UNREACHABLE)))
+
+
+def test_what_status_prints_is_what_is_promised(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_status(SITE, as_json=True, check=True) == 4
+    printed = json.loads(capsys.readouterr().out)
+    document = json.loads(PATH.read_text())
+    schema = {"$ref": "#/components/schemas/ModelList", "components": document["components"]}
+    jsonschema.validate(printed, schema, jsonschema.Draft202012Validator)
+    assert printed["items"][0]["holes"] == [[6, 8]] and printed["stale"] is False
+
+
+def test_status_says_it_in_the_sites_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_status(SITE, as_json=False, check=False) == 0
+    said = capsys.readouterr().out
+    assert "✕ tiny-hf cannot run: blocks 6–7 have no server" in said and "2 online · 1 joining · 1 unreachable" in said.replace(
+        "\n", " "
+    )
+
+
+def test_hints_are_the_planners_on_what_the_api_tells(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_hints(SITE, prefix=None, num_blocks=2, as_json=True) == 0
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    assert item["no_server"] == [[6, 8]] and (item["advice"]["start"], item["advice"]["end"]) == (6, 8)
