@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.contrib import admin
 from django.urls import include, path
 
-from coordinator import errors, views, wizard
+from coordinator import views, wizard
 from coordinator.api import api
 from coordinator.chat import views as chat
 from coordinator.docs import views as docs
@@ -16,8 +16,8 @@ urlpatterns = [
     # Before the API, which describes what ends: a stream does not.
     path("api/v1/events", events, name="events"),
     path("api/", api.urls),
-    path("docs/errors", errors.listed, name="errors"),
-    path("docs/errors/<slug:slug>", errors.one, name="error"),
+    path("docs/errors", docs.errors_page, name="errors"),
+    path("docs/errors/<slug:slug>", docs.error_page, name="error"),
     path("connect", wizard.connect, name="connect"),
     path("connect/watch", wizard.watch, name="watch"),
     path("what-if", views.what_if, name="what-if"),

@@ -107,9 +107,8 @@ class WatchedModelQuerySet(models.QuerySet["WatchedModel"]):
     def of(self, swarm: str) -> Self:
         return self.filter(swarm=swarm)
 
-    def seen_since(self, crawl: Crawl) -> Self:
-        """Those of this crawl; and of a newer one, where that was stored meanwhile."""
-        return self.of(crawl.swarm).filter(observed_at__gte=crawl.observed_at)
+    def observed_in(self, crawl: Crawl) -> Self:
+        return self.of(crawl.swarm).filter(observed_at=crawl.observed_at)
 
     def remembered(self, now: datetime) -> Self:
         return self.filter(announced_at__gte=now - MODEL_REMEMBERED_FOR)

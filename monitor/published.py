@@ -104,6 +104,8 @@ class Watch:
     failing_since: float | None = None
     rulings: Rulings = NO_RULINGS
     last_crawl_id: int = 0
+    ruled: str = ""
+    """Changes with what the staff decides about anyone or anything here."""
 
     @property
     def sees(self) -> bool:

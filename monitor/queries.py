@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
@@ -12,14 +13,14 @@ from django.db import transaction
 
 from monitor.gate import Held, Suspicion
 from monitor.hiding.models import hidden_list
-from monitor.hiding.rules import redacted
+from monitor.hiding.rules import HiddenList, redacted
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
 from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
-from monitor.torn import unless_newer, whole
+from monitor.torn import Torn, whole
 from swarm.coverage import Verdict, coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.records import ModelRecord, ServerState
@@ -45,7 +46,9 @@ def latest_snapshot(swarm: str, now: float | None = None) -> Published | None:
 def watch(swarm: str, now: float | None = None) -> Watch:
     """Everything that is shown of a swarm, as of one instant of the database, and as the site's staff has ruled: without those
     who are hidden."""
-    return redacted(watch_everyone(swarm, now), hidden_list())
+    hidden = hidden_list()
+    everyone = watch_everyone(swarm, now)
+    return replace(redacted(everyone, hidden), ruled=_digest(everyone.rulings, hidden))
 
 
 @whole
@@ -67,6 +70,8 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
             held = doubted.reason if doubted else ""
         failure = last.reason if last and last.outcome == CrawlOutcome.FAILED else ""
         published = _published(success, read_at, interval_s, failure, held, rulings) if success else None
+        if success is not None and newest_crawls(swarm)[0] != success.pk:
+            raise Torn
     return Watch(
         swarm=swarm,
         read_at=read_at,
@@ -77,6 +82,16 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
         rulings=rulings,
         last_crawl_id=last.pk if last else 0,
     )
+
+
+def ruled(swarm: str, now: float) -> str:
+    """Changes with what the site's staff decides: the same swarm is to be shown differently from then on."""
+    return _digest(staff().rulings(swarm, now), hidden_list())
+
+
+def _digest(rulings: Rulings, hidden: HiddenList) -> str:
+    told = (sorted(rulings.quarantined.items()), rulings.maintenance, sorted(hidden.names), sorted(hidden.peers.items()))
+    return hashlib.blake2b(repr(told).encode(), digest_size=6).hexdigest()
 
 
 def newest_crawls(swarm: str) -> tuple[int, int]:
@@ -149,14 +164,14 @@ def _published(
 ) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
-    models = sorted(unless_newer(WatchedModel.objects.seen_since(crawl), crawl), key=lambda row: row.prefix)
+    models = sorted(WatchedModel.objects.observed_in(crawl), key=lambda row: row.prefix)
     listed = ServerRow.objects.filter(model__in=models).listed(datetime.fromtimestamp(read_at, UTC))
     present: dict[int, list[Server]] = defaultdict(list)
     absent: dict[int, list[Server]] = defaultdict(list)
     sightings: dict[tuple[str, str], Sighting] = {}
     prefixes = {model.pk: model.prefix for model in models}
     rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
-    for row in sorted(unless_newer(listed, crawl), key=lambda row: (row.start, row.end, row.peer_id)):
+    for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
             row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()

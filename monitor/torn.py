@@ -7,9 +7,8 @@ server absent and every block a hole, for one reader and one moment; such a read
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import ParamSpec, Protocol, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 TRIES = 5
 """Crawls are seconds apart, and a reading takes milliseconds: a second try is rare, a third was never seen."""
@@ -18,25 +17,8 @@ Given = ParamSpec("Given")
 Read = TypeVar("Read")
 
 
-class Observed(Protocol):
-    @property
-    def observed_at(self) -> datetime | None: ...
-
-
-Row = TypeVar("Row", bound=Observed)
-
-
 class Torn(Exception):
     """Another crawl was stored while this one was read."""
-
-
-def unless_newer(rows: Iterable[Row], crawl: Observed) -> list[Row]:
-    """The rows; Torn where one of them is of a newer crawl."""
-    read = list(rows)
-    at = crawl.observed_at
-    if any(at is None or row.observed_at is None or row.observed_at > at for row in read):
-        raise Torn
-    return read
 
 
 def whole(reading: Callable[Given, Read]) -> Callable[Given, Read]:

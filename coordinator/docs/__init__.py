@@ -2,7 +2,6 @@
 
 jobs.py        which call is for which job, as lines that run
 reference.py   the OpenAPI document as pages show it
-errors.py      what can go wrong, and what to do
 measures.py    what is looked at, how often, what each word means, what is not known
 views.py       doors
 """

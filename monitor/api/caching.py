@@ -50,7 +50,7 @@ def version_of(seen: Watch) -> str:
     """Sentences of a stale snapshot say its age in minutes, so that it changes with them."""
     snapshot = seen.published.snapshot_id if seen.published else 0
     belief = "fresh" if seen.sees else f"stale{int(seen.published.age_s() // 60)}" if seen.published else "blind"
-    return f"{snapshot}.{seen.last_crawl_id}.{belief}"
+    return f"{snapshot}.{seen.last_crawl_id}.{belief}.{seen.ruled}"
 
 
 def note(request: HttpRequest, seen: Watch, rule: Rule = LIVE) -> None:

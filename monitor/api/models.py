@@ -94,6 +94,7 @@ class BootstrapAddress(Document):
 
     peer_id: PeerId
     family: str = Field(description="Kind of address", examples=["ip4"])
+    endpoint: str = Field(description="Its transport and port", examples=["tcp/31337"])
     step: str = Field(description="`ok`, or where a query through it ended: dns, tcp, dht", examples=["ok"])
     detail: str | None = Field(description="The error, without addresses", examples=[None])
 

@@ -19,9 +19,9 @@ from swarm.snapshot import Outcome, PeerState
 
 router = Router(tags=["servers"])
 
-State = Literal["online", "joining", "leaving", "unreachable", "gone", "not checked", "full"]
+State = Literal["online", "joining", "leaving", "unreachable", "gone", "not checked", "full", "quarantined"]
 OutcomeWord = Literal["answered", "not held", "protocol absent", "refused", "no address", "timeout", "error"]
-assert set(State.__args__) == {*(state.value for state in PeerState), FULL}  # type: ignore[attr-defined]
+assert set(State.__args__) == {*(state.value for state in PeerState), FULL, QUARANTINED}  # type: ignore[attr-defined]
 assert set(OutcomeWord.__args__) == {outcome.value for outcome in Outcome}  # type: ignore[attr-defined]
 
 

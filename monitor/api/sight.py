@@ -25,8 +25,8 @@ REREAD_AFTER_S = 60.0
 @dataclass(frozen=True, slots=True)
 class _Read:
     watch: Watch
-    crawls: tuple[int, int]
-    interval_s: float
+    marks: tuple[tuple[int, int], str, float]
+    """The newest crawls, what the staff has decided, and the time between two crawls."""
     at: float
 
 
@@ -50,15 +50,15 @@ def named(name: str) -> swarms.WatchedSwarm:
 
 def current(swarm: str) -> Watch:
     now, interval_s = time.time(), float(settings.SEPAL_CRAWL_INTERVAL_S)
-    crawls = queries.newest_crawls(swarm)
+    marks = (queries.newest_crawls(swarm), queries.ruled(swarm, now), interval_s)
     kept = _reads.get(swarm)
-    if kept and (kept.crawls, kept.interval_s) == (crawls, interval_s) and 0 <= now - kept.at < REREAD_AFTER_S:
+    if kept and kept.marks == marks and 0 <= now - kept.at < REREAD_AFTER_S:
         return _at(kept.watch, now)
     # One reader at a time: after a crawl everybody asks at once, and they all want the same.
     with _lock:
         kept = _reads.get(swarm)
-        if not kept or kept.crawls != crawls or kept.interval_s != interval_s or not 0 <= now - kept.at < REREAD_AFTER_S:
-            kept = _reads[swarm] = _Read(queries.watch(swarm, now), crawls, interval_s, now)
+        if not kept or kept.marks != marks or not 0 <= now - kept.at < REREAD_AFTER_S:
+            kept = _reads[swarm] = _Read(queries.watch(swarm, now), marks, now)
     return _at(kept.watch, now)
 
 

@@ -32,8 +32,8 @@ def gone(monkeypatch: pytest.MonkeyPatch) -> Any:
         def ask(*_: object, **__: object) -> None:
             raise error('connection to server at "127.0.0.1", port 5432 failed: Connection refused')
 
-        monkeypatch.setattr(queries, "watch", ask)
-        monkeypatch.setattr(queries, "latest_snapshot", ask)
+        for question in ("watch", "latest_snapshot", "newest_crawls"):
+            monkeypatch.setattr(queries, question, ask)
 
     return away
 

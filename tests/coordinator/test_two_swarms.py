@@ -119,7 +119,7 @@ def test_reads_for_people_are_of_the_swarm_that_is_named(client: Client) -> None
 async def test_a_reachability_check_asks_the_crawler_of_that_swarm(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    async def ask(peer: str, wait_s: float = 0.0, swarm: str = "") -> dict[str, Any]:
+    async def ask(peer: str, swarm: str = "", caller: str = "") -> dict[str, Any]:
         asked.append((peer, swarm))
         return {"checked": True, "success": True, "message": "reached"}
 

@@ -141,7 +141,7 @@ def test_all_dropped_records_are_counted_and_the_first_are_kept() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize(("kind", "method"), [(CrawlQuerySet, "newest_success"), (WatchedModelQuerySet, "seen_since")])
+@pytest.mark.parametrize(("kind", "method"), [(CrawlQuerySet, "newest_success"), (WatchedModelQuerySet, "observed_in")])
 def test_a_crawl_that_is_stored_while_the_last_one_is_read_tears_no_reading(
     monkeypatch: pytest.MonkeyPatch, kind: Any, method: str
 ) -> None:
@@ -157,7 +157,7 @@ def test_a_crawl_that_is_stored_while_the_last_one_is_read_tears_no_reading(
         found = ask(rows, *given)
         if not stored:
             stored.append(True)
-            found = list(found) if method == "seen_since" else found
+            found = list(found) if method == "observed_in" else found
             # On a connection of its own, as the crawl worker has one.
             with ThreadPoolExecutor(1) as other:
                 other.submit(store_the_next).result(30)

@@ -13,7 +13,8 @@ from django.conf import settings
 from django.test import Client
 
 from coordinator.api import api
-from coordinator.docs import errors, jobs, reference
+from coordinator.docs import jobs, reference
+from monitor.api.problems import CATALOGUE
 from tests.coordinator.seeding import seen
 from tests.coordinator.test_hints import HOLED
 
@@ -101,4 +102,4 @@ def test_every_error_leads_to_what_one_can_do(client: Client) -> None:
         page, _, anchor = problem["type"].partition("#")
         if page == "/docs/api":
             assert f'id="{anchor}"' in text, problem
-    assert {kind.status for kind in errors.CATALOGUE} >= {answer.status_code for answer in wrong} | {401, 429, 500, 503}
+    assert {kind.status for kind in CATALOGUE} >= {answer.status_code for answer in wrong} | {401, 429, 500, 503}
