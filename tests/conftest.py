@@ -7,6 +7,12 @@ import sys
 
 import pytest
 
+from hypothesis import settings
+
+# How long an example takes is the machine's business: on a busy one any of them may be slow once.
+settings.register_profile("sepal", deadline=None)
+settings.load_profile("sepal")
+
 
 class _WithoutTracebacks(logging.Filter):
     """asyncio reports tasks that nobody awaited, such as hivemind's when their p2pd is killed, whenever the garbage collector

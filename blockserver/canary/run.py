@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from blockserver.canary.answers import Expected, Tokens
 from blockserver.client.chat import encode_question, load_tokenizer
@@ -84,7 +85,7 @@ Generate = Callable[[], Awaitable[Outcome]]
 
 @dataclass
 class Canary:
-    """`clock`-less: `run_once` is called by whoever keeps time."""
+    """One run after another, as whoever keeps time asks for them."""
 
     prefix: str
     peer_id: str
@@ -167,7 +168,7 @@ async def run_canary(config: CanaryConfig, stop: asyncio.Event, once: bool = Fal
 
         canary = Canary(prefix, signer.peer_id, ask, Expected(configured), site, lambda ids: str(tokenizer.decode(ids)))
         while not stop.is_set():
-            report = await canary.run_once()
+            report = await _unless_stopped(canary.run_once(), stop)
             good = report is not None and report.outcome == "expected"
             if once:
                 break
@@ -176,9 +177,19 @@ async def run_canary(config: CanaryConfig, stop: asyncio.Event, once: bool = Fal
     return good
 
 
-def _tokens(tokenizer: object, text: str) -> Tokens:
-    encode = getattr(tokenizer, "encode")  # noqa: B009 - transformers' tokenizers are Any to us
-    tokens = tuple(encode(text, add_special_tokens=False))
+async def _unless_stopped(run: Coroutine[Any, Any, CanaryReport | None], stop: asyncio.Event) -> CanaryReport | None:
+    """A run may take minutes, and whoever stops the canary waits half of one."""
+    running, stopped = asyncio.ensure_future(run), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        return running.result() if running.done() else None
+    finally:
+        running.cancel()
+        stopped.cancel()
+
+
+def _tokens(tokenizer: Any, text: str) -> Tokens:
+    tokens = tuple(tokenizer.encode(text, add_special_tokens=False))
     if not tokens:
         raise LocalError("--answer is empty: give the text that is expected, or leave the flag out")
     return tokens

@@ -137,3 +137,19 @@ async def test_a_swarm_without_servers_is_a_failed_run(tmp_path: Path) -> None:
         assert outcome.answer is None and "no server" in outcome.fault
     finally:
         await client.shutdown()
+
+
+async def test_a_run_under_way_does_not_hold_up_who_stops_the_canary() -> None:
+    stop, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    waiting = asyncio.ensure_future(run._unless_stopped(endless(), stop))
+    await asyncio.sleep(0)
+    stop.set()
+    assert await asyncio.wait_for(waiting, 5) is None
+    await asyncio.wait_for(ended.wait(), 5)
