@@ -69,7 +69,7 @@ def _known(name: str, value: Any) -> Any:
 def _as_a_span(body: Any) -> None:
     """No schema can say that a span begins before it ends."""
     current = body.get("current") if isinstance(body, dict) else None
-    if not isinstance(current, dict) or not all(isinstance(current.get(name), int) for name in ("start", "end")):
+    if not isinstance(current, dict) or not all(isinstance(current.get(name), int | float) for name in ("start", "end")):
         return
     if MAX_BLOCKS > current["start"] >= current["end"] >= 1:
         current["start"] = 0
