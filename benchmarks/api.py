@@ -1,6 +1,6 @@
 """What the API can answer: requests per second, p50 and p99, at 500 servers on 10 models while crawls are stored.
 
-    python -m benchmarks.api [--servers 500] [--models 10] [--blocks 80] [--seconds 2] [--rounds 5] [--connections 8] [--json FILE]
+    python -m benchmarks.api [--servers 500] [--models 10] [--blocks 80] [--seconds 2] [--rounds 5] [--json FILE]
 
 Beside it, under the same load in the same run, a Flask app that serves one prepared string (health.petals.dev's way): the same
 state document, under Flask's own threaded server with kept connections, and under uvicorn as ours. One process each. All of

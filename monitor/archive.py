@@ -15,7 +15,7 @@ from swarm.coverage import coverage
 from swarm.snapshot import Model, Server, Snapshot
 
 LEVEL = 3
-"""Of zlib: 500 servers on 10 models take 15 ms and 40 KB; the highest level saves a tenth and takes five times as long."""
+"""Of zlib: 500 servers on 10 models, 106 kB, become 21 kB; the highest level saves a tenth and takes three times as long."""
 
 
 def archived(snapshot: Snapshot, snapshot_id: int) -> bytes:

@@ -22,7 +22,7 @@ KEPT_FOR = timedelta(days=7)
 """How long crawls and servers that left are kept in the database."""
 
 SNAPSHOTS_KEPT_FOR = timedelta(days=1)
-"""How long whole snapshots can be read by their id: 2,880 of them at a check each half minute, about 30 KB each at 500
+"""How long whole snapshots can be read by their id: 2,880 of them at a check each half minute, about 21 kB each at 500
 servers. What they come to in minutes and days is kept longer (`monitor.history`)."""
 
 MODEL_REMEMBERED_FOR = timedelta(hours=1)

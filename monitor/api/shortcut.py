@@ -29,6 +29,7 @@ MAX_ANSWERS = 2_000
 MAX_KEY = 1_000
 """Characters of an address with its query; longer ones are answered, and not kept."""
 LOOK_EVERY_S = 1.0
+WAIT_FOR_A_LOOK_AFTER_S = 3.0
 LEAST_TO_COMPRESS = 1_400
 """Bytes that travel in one packet anyway."""
 
@@ -59,7 +60,7 @@ class Shortcut:
     _answers: OrderedDict[tuple[str, ...], _Answer] = field(default_factory=OrderedDict)
     _size: int = 0
     _looked_at: dict[str, float] = field(default_factory=dict)
-    _looking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _looking: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         asked = dict(scope["headers"])
@@ -91,15 +92,24 @@ class Shortcut:
         return sight.known_version(answer.about.swarm) == answer.about.version
 
     async def _look(self, swarm: str) -> None:
-        if time.monotonic() - self._looked_at.get(swarm, -LOOK_EVERY_S) < LOOK_EVERY_S:
+        """Whoever asks just then does not wait for it, unless nobody has looked for long: a database that is busy would
+        otherwise hold up all of them, once a second."""
+        age_s = time.monotonic() - self._looked_at.get(swarm, -WAIT_FOR_A_LOOK_AFTER_S)
+        if age_s < LOOK_EVERY_S:
             return
-        async with self._looking:
-            if time.monotonic() - self._looked_at.get(swarm, -LOOK_EVERY_S) < LOOK_EVERY_S:
-                return
+        if swarm not in self._looking:
+            self._looking[swarm] = asyncio.create_task(self._look_now(swarm))
+        if age_s >= WAIT_FOR_A_LOOK_AFTER_S:
+            await asyncio.shield(self._looking[swarm])
+
+    async def _look_now(self, swarm: str) -> None:
+        try:
             # Without a database there is no other crawl either, as far as anybody can tell.
             with contextlib.suppress(DatabaseError):
                 await database_sync_to_async(sight.current)(swarm)
             self._looked_at[swarm] = time.monotonic()
+        finally:
+            del self._looking[swarm]
 
     async def _make(self, key: tuple[str, ...], scope: Scope, receive: Receive, send: Send) -> None:
         """Lets Django answer, and keeps the answer where it says that it may be kept. Whatever else comes is passed on."""

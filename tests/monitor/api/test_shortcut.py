@@ -68,6 +68,7 @@ def _one_connection_for_all(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test has stored is in a transaction, and a request must not close its connection."""
     monkeypatch.setattr("channels.db.close_old_connections", lambda: None)
     monkeypatch.setattr(shortcut, "LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr(shortcut, "WAIT_FOR_A_LOOK_AFTER_S", 0.0)
     for signal in SIGNALS:
         signal.disconnect(close_old_connections)
     yield
@@ -162,12 +163,12 @@ def test_a_head_has_the_headers_of_a_get(front: Site) -> None:
     assert async_to_sync(front.request)("/api/v1/servers", "HEAD")[2] == b""
 
 
-def made_up(body: bytes = b"x") -> Callable[..., Awaitable[None]]:
+def made_up(body: bytes = b"x", about: shortcut.Noted | None = None) -> Callable[..., Awaitable[None]]:
     """An application whose answers may be kept."""
 
     async def answer(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0)
-        scope.get(HANDOVER, []).append(shortcut.Noted(sight.LIVE))
+        scope.get(HANDOVER, []).append(about or shortcut.Noted(sight.LIVE))
         await send({"type": "http.response.start", "status": 200, "headers": [(b"etag", b'"1"')]})
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await send({"type": "http.response.body", "body": body})
@@ -182,6 +183,28 @@ async def test_when_an_answer_has_run_out_one_of_those_who_ask_makes_it_anew() -
         answer.made_at -= 100
     answers = await asyncio.gather(*(front.request("/api/v1/x") for _ in range(50)))
     assert front.asked == 2 and {body for _, _, body in answers} == {b"xx"}
+
+
+async def test_nobody_waits_for_a_look_into_a_database_that_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, busy = asyncio.Event(), asyncio.Event()
+
+    def slow(look: Any) -> Any:
+        async def wait(swarm: str) -> None:
+            looked.set()
+            await busy.wait()
+
+        return wait
+
+    monkeypatch.setattr(shortcut, "database_sync_to_async", slow)
+    monkeypatch.setattr(shortcut, "WAIT_FOR_A_LOOK_AFTER_S", 3.0)
+    monkeypatch.setattr(sight, "known_version", lambda swarm: "1")
+    front = Site(made_up(about=shortcut.Noted(sight.LIVE, "main", "1")))
+    front.front._looked_at["main"] = asyncio.get_running_loop().time()
+    await front.request("/api/v1/x")
+    assert (await front.request("/api/v1/x"))[2] == b"xx" and front.asked == 1
+    await looked.wait()
+    busy.set()
+    await asyncio.gather(*front.front._looking.values())
 
 
 async def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
