@@ -100,6 +100,15 @@ def test_a_lease_that_slipped_through_is_not_accepted() -> None:
     assert reply.outcome == "stale" and "quarantine" in reply.reason
 
 
+def test_what_was_promised_to_a_server_is_free_again_when_its_quarantine_begins_by_itself() -> None:
+    holed()
+    given = ask("d", Span(0, 12)).lease
+    assert given is not None
+    decided(Kind.QUARANTINE, peer_id("d"))
+    ask("a", Span(0, 12))
+    assert Lease.objects.get(pk=given.id).close_reason == hints.QUARANTINED_SINCE
+
+
 def test_what_a_quarantined_server_claims_fills_no_hole() -> None:
     holed()
     ask("z", Span(12, 18))
