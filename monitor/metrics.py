@@ -12,11 +12,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.published import CrawlFacts, Standing, Watch, standings
-from monitor.serving import FULL, shown_state
+from monitor.serving import FULL, QUARANTINED, shown_state
 from swarm.coverage import Verdict
 from swarm.snapshot import PeerState
 
-SHOWN_STATES = (*(state.value for state in PeerState), FULL)
+SHOWN_STATES = (*(state.value for state in PeerState), FULL, QUARANTINED)
 
 
 class SwarmCollector(Collector):

@@ -43,6 +43,7 @@ def test_a_quarantined_server_counts_for_nothing_and_is_shown_as_such(client: Cl
     assert shown is not None and shown["state"] == "quarantined" and "sends wrong tensors; until" in shown["quarantined"]
     page = client.get("/m/tiny-hf").content.decode()
     assert "quarantined" in page and "set aside by this site&#x27;s staff: sends wrong tensors" in page
+    assert 'swarm_servers{model="tiny-hf",state="quarantined"} 1.0' in client.get("/metrics").content.decode()
     # History and incidents are told the same, while what was seen stays stored.
     assert WatchedModel.objects.get().verdict == "thin" and Incident.objects.get().kind == "thin"
     assert ServerRow.objects.get(peer_id=peer_id("a")).state == PeerState.ONLINE
