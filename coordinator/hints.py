@@ -25,6 +25,8 @@ from swarm.wire.spans import Span
 
 RETRY_AFTER_S = 30.0
 RETRY_SOON_S = 5.0
+QUARANTINED_SINCE = "this server has been quarantined"
+
 RETRY_BARRED_S = 300.0
 """A quarantine lasts for hours; asking twice a minute helps nobody."""
 
@@ -68,6 +70,7 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         follower = followers.note_heartbeat(swarm, request, now)
         signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)
         leases.settle(swarm, seen.model, seen.at, now)
+        _take_back(seen)
         held = Lease.objects.of_model(swarm, request.model).open().filter(peer_id=request.peer).first()
         if barred := seen.barred(request.peer):
             given = _stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
@@ -135,6 +138,13 @@ def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
         return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
     return Seen(swarm, model, at, now, circumstances(swarm, model, published, now), watched.rulings.quarantined)
+
+
+def _take_back(seen: Seen) -> None:
+    """What was promised to a server before it was put into quarantine is free for others."""
+    if seen.quarantined:
+        for lease in Lease.objects.of_model(seen.swarm, seen.model.prefix).open().filter(peer_id__in=seen.quarantined):
+            leases.close(lease, Phase.STALE, QUARANTINED_SINCE, seen.now)
 
 
 def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:

@@ -13,14 +13,14 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.published import CrawlFacts, Standing, Watch, standings
-from monitor.serving import FULL, cache_left_of, shown_state
+from monitor.serving import FULL, QUARANTINED, cache_left_of, shown_state
 from swarm.coverage import Verdict
 from swarm.snapshot import PeerState
 
 GONE_AFTER = 5
 """Missed crawls. What crawls themselves come to stays."""
 
-SHOWN_STATES = (*(state.value for state in PeerState), FULL)
+SHOWN_STATES = (*(state.value for state in PeerState), FULL, QUARANTINED)
 
 
 class SwarmCollector(Collector):

@@ -10,6 +10,7 @@ from django.db import transaction
 
 from coordinator import leases
 from coordinator.desk.models import Kind, Ruling
+from coordinator.hints import QUARANTINED_SINCE
 from coordinator.models import Lease, Phase
 from monitor import live
 from monitor.swarms import configured
@@ -19,7 +20,7 @@ def take_effect(ruling: Ruling, now: datetime) -> None:
     """Open hints of a quarantined server are taken back, and pages that are open are told."""
     if ruling.kind == Kind.QUARANTINE and ruling.starts_at <= now < ruling.ends_at:
         for lease in Lease.objects.open().filter(peer_id=ruling.subject, **({"swarm": ruling.swarm} if ruling.swarm else {})):
-            leases.close(lease, Phase.STALE, "this server has been quarantined", now)
+            leases.close(lease, Phase.STALE, QUARANTINED_SINCE, now)
     for swarm in configured():
         if ruling.swarm in ("", swarm.name):
             # Once it is committed: the worker that renders the page must see it.

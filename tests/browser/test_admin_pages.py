@@ -191,6 +191,11 @@ def test_staff_logs_in_and_finds_what_needs_action(open_page: Open, scheme: str)
     page.get_by_role("link", name="Explain").click()
     expect(page.locator("#ranking")).to_be_visible()
     picture(page, f"admin-explained-{scheme}")
+    page.goto("/admin/replay/")
+    page.locator("#replays tbody a").first.click()
+    expect(page.locator("#replay")).to_contain_text("Replay: the minute of check")
+    expect(page.locator("h1")).to_contain_text("cannot run")
+    picture(page, f"admin-replayed-{scheme}")
 
 
 def test_a_quarantine_is_made_from_the_list_of_ghosts(open_page: Open) -> None:

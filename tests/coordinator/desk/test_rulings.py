@@ -43,6 +43,7 @@ def test_a_quarantined_server_counts_for_nothing_and_is_shown_as_such(client: Cl
     assert shown is not None and shown["state"] == "quarantined" and "sends wrong tensors; until" in shown["quarantined"]
     page = client.get("/m/tiny-hf").content.decode()
     assert "quarantined" in page and "set aside by this site&#x27;s staff: sends wrong tensors" in page
+    assert 'swarm_servers{model="tiny-hf",state="quarantined"} 1.0' in client.get("/metrics").content.decode()
     # History and incidents are told the same, while what was seen stays stored.
     assert WatchedModel.objects.get().verdict == "thin" and Incident.objects.get().kind == "thin"
     assert ServerRow.objects.get(peer_id=peer_id("a")).state == PeerState.ONLINE
@@ -98,6 +99,15 @@ def test_a_lease_that_slipped_through_is_not_accepted() -> None:
     step = LeaseStep(peer=peer_id("d"), plan_version=given.plan_version)
     reply = hints.accept(SWARM, Lease.objects.get(pk=given.id), step, now())
     assert reply.outcome == "stale" and "quarantine" in reply.reason
+
+
+def test_what_was_promised_to_a_server_is_free_again_when_its_quarantine_begins_by_itself() -> None:
+    holed()
+    given = ask("d", Span(0, 12)).lease
+    assert given is not None
+    decided(Kind.QUARANTINE, peer_id("d"))
+    ask("a", Span(0, 12))
+    assert Lease.objects.get(pk=given.id).close_reason == hints.QUARANTINED_SINCE
 
 
 def test_what_a_quarantined_server_claims_fills_no_hole() -> None:
