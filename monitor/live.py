@@ -55,14 +55,13 @@ def push(swarm: str) -> None:
     cache.delete(f"push.pending.{swarm}")
     cache.set(f"push.recent.{swarm}", 1, timeout=PUSH_GAP_S)
     seen = watch(swarm)
-    messages = {}
+    send = async_to_sync(_send)
+    send(page_of(swarm, CHANGES), {"changed": True})
     for page in page_keys(seen):
         key = page_of(swarm, page)
         rendered = render(page, seen)
-        messages[key] = json.dumps(changes(rendered, cache.get(f"push.sent.{key}") or {}))
+        send(key, changes(rendered, cache.get(f"push.sent.{key}") or {}))
         cache.set(f"push.sent.{key}", rendered.digests, timeout=SENT_KEPT_S)
-    messages[page_of(swarm, CHANGES)] = json.dumps({"changed": True})
-    async_to_sync(_send_all)(messages)
 
 
 def changes(rendered: Rendered, sent: Mapping[str, str], limit: int = MESSAGE_LIMIT) -> dict[str, Any]:
@@ -79,8 +78,9 @@ def changes(rendered: Rendered, sent: Mapping[str, str], limit: int = MESSAGE_LI
 
 
 def page_keys(seen: Watch) -> list[str]:
+    """In the order in which they are rendered and sent; the overview takes the longest, since it asks the planner."""
     models = seen.published.snapshot.models if seen.published else ()
-    return ["overview", *(model_key(model.prefix) for model in models)]
+    return [*(model_key(model.prefix) for model in models), "overview"]
 
 
 def model_key(prefix: str) -> str:
@@ -114,8 +114,7 @@ def render(page: str, seen: Watch, query: Mapping[str, str] = NO_QUERY) -> Rende
     return parts.overview(seen)
 
 
-async def _send_all(messages: Mapping[str, str]) -> None:
+async def _send(page: str, message: Mapping[str, Any]) -> None:
     layer = get_channel_layer()
     assert layer is not None  # settings.py sets one
-    for page, text in messages.items():
-        await layer.group_send(group_of(page), {"type": "page.changed", "text": text})
+    await layer.group_send(group_of(page), {"type": "page.changed", "text": json.dumps(message)})

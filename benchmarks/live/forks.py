@@ -21,7 +21,7 @@ from swarm.dht.addresses import parse_peer_addresses
 from swarm.wire.spans import Span
 
 AT_ONCE = 6
-READY_S = 120.0
+READY_S = 600.0
 
 
 def main(model: Path, count: int, bootstrap: str, folder: Path) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import multiprocessing as mp
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import Any
@@ -75,17 +76,23 @@ def _measured(count: int, processes: int, rounds: int) -> dict[str, Any]:
 
 def _change(turn: int, page: Any) -> float:
     """Block 88 is filled or torn; when that was committed. The push is the worker's own."""
+    from django.db import connection
+
     from monitor import live
     from monitor.store import store
     from tests.showcase import SWARM, crawled, large, middle, small
 
+    def changed() -> float:
+        now = time.time()
+        store(crawled(now, large(now, holed=bool(turn % 2)), middle(now), small(now)))
+        committed = time.time()
+        live.push(SWARM)
+        connection.close()
+        return committed
+
     page.evaluate(WATCH)
-    now = time.time()
-    report = crawled(now, large(now, holed=bool(turn % 2)), middle(now), small(now))
-    store(report)
-    committed = time.time()
-    live.push(SWARM)
-    return committed
+    with ThreadPoolExecutor(1) as worker:  # as the worker does it: without Playwright's event loop
+        return worker.submit(changed).result()
 
 
 def keep_open(pipe: Connection, addresses: list[str], count: int) -> None:
