@@ -5,17 +5,16 @@ Only what was seen counts: while the monitor is blind, or holds back what it see
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from monitor.alerts.rules import Finding, Topic
-from monitor.published import MISSED_INTERVALS, Watch, standing
+from monitor.published import MISSED_INTERVALS, Standing, Watch, standings
 from monitor.times import Moment
-from swarm.coverage import coverage
 from swarm.snapshot import PeerState, Server
 from swarm.wire.spans import in_words, runs
 
-NOT_THERE = "is not in the swarm any more"
 _LOST = {
     PeerState.UNREACHABLE: "announces itself, but does not answer",
     PeerState.GONE: "has stopped announcing itself",
@@ -31,13 +30,36 @@ class Wish:
     target: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Look:
-    """`holes` are the titles of open, confirmed gaps by prefix; `blind_since` that of an open blindness, in Unix seconds."""
+    """`holes` are the titles of open, confirmed gaps by prefix; `blind_since` that of an open blindness, in Unix seconds.
+    Thousands of wishes ask one look, so that what they share is worked out once."""
 
     seen: Watch
     holes: Mapping[str, str] = field(default_factory=dict)
     blind_since: float | None = None
+
+    @property
+    def seen_at(self) -> float:
+        published = self.seen.published
+        return published.snapshot.at if published is not None else self.seen.read_at
+
+    @cached_property
+    def standings(self) -> Mapping[str, Standing]:
+        published = self.seen.published
+        return {item.model.prefix: item for item in standings(published)} if published is not None and self.seen.sees else {}
+
+    @cached_property
+    def servers(self) -> Mapping[str, Sequence[tuple[str, Server]]]:
+        """By peer id, each with the prefix of the model that it serves; those that left lately too."""
+        found: dict[str, list[tuple[str, Server]]] = {}
+        published = self.seen.published
+        if published is not None and self.seen.sees:
+            present = [(model.prefix, server) for model in published.snapshot.models for server in model.servers]
+            absent = [(prefix, server) for prefix, servers in published.absent.items() for server in servers]
+            for prefix, server in (*present, *absent):
+                found.setdefault(server.peer_id, []).append((prefix, server))
+        return found
 
 
 def finding(wish: Wish, look: Look) -> Finding:
@@ -55,50 +77,42 @@ def _nothing(look: Look) -> Finding:
 
 
 def _model(wish: Wish, look: Look) -> Finding:
-    published = look.seen.published
-    model = published.snapshot.model(wish.prefix) if published else None
-    if published is None or not look.seen.sees or model is None or model.unread_blocks:
+    item = look.standings.get(wish.prefix)
+    if item is None or item.model.unread_blocks:
         return _nothing(look)
     title = look.holes.get(wish.prefix)
     if title is not None:
-        return Finding(True, published.snapshot.at, f"{title}. The model cannot run.")
-    said = standing(published, model)
+        return Finding(True, look.seen_at, f"{title}. The model cannot run.")
     # A gap that only one look has seen is neither.
-    return _nothing(look) if said.coverage.holes else Finding(False, published.snapshot.at, f"{wish.prefix} {said.sentence}.")
+    return _nothing(look) if item.coverage.holes else Finding(False, look.seen_at, f"{wish.prefix} {item.sentence}.")
 
 
 def _redundancy(wish: Wish, look: Look) -> Finding:
-    published = look.seen.published
-    model = published.snapshot.model(wish.prefix) if published else None
-    if published is None or not look.seen.sees or model is None:
+    item = look.standings.get(wish.prefix)
+    if item is None:
         return _nothing(look)
-    covered = coverage(model)
-    low = [b.index for b in covered.blocks if b.redundancy is not None and b.redundancy < wish.target]
+    known = [(block.index, block.redundancy) for block in item.coverage.blocks if block.redundancy is not None]
+    low = [block for block, servers in known if servers < wish.target]
     if low:
-        fewest = min(b.redundancy for b in covered.blocks if b.redundancy is not None)
+        fewest = min(servers for _, servers in known)
         words = f"{wish.prefix}: {in_words(runs(low))} below the target of {wish.target}; the fewest is {fewest}."
-        return Finding(True, published.snapshot.at, words)
-    if covered.unread:
+        return Finding(True, look.seen_at, words)
+    if item.coverage.unread:
         return _nothing(look)
-    return Finding(False, published.snapshot.at, f"{wish.prefix}: every block has {wish.target} or more servers.")
+    return Finding(False, look.seen_at, f"{wish.prefix}: every block has {wish.target} or more servers.")
 
 
 def _peer(wish: Wish, look: Look) -> Finding:
-    published = look.seen.published
-    if published is None or not look.seen.sees:
-        return _nothing(look)
-    everyone = [*((m.prefix, s) for m in published.snapshot.models for s in m.servers)]
-    everyone += [(prefix, server) for prefix, servers in published.absent.items() for server in servers]
-    found = [(prefix, server) for prefix, server in everyone if server.peer_id == wish.peer_id]
-    up = [(prefix, s) for prefix, s in found if s.state in (PeerState.ONLINE, PeerState.JOINING)]
+    found = look.servers.get(wish.peer_id, ())
     name = f"Server …{wish.peer_id[-6:]}"
+    up = [(prefix, server) for prefix, server in found if server.state in (PeerState.ONLINE, PeerState.JOINING)]
     if up:
         prefix, server = up[0]
-        return Finding(False, published.snapshot.at, f"{name} is {server.state.value}: {server.span.in_words()} of {prefix}.")
-    lost = [(prefix, s) for prefix, s in found if s.state in _LOST]
+        return Finding(False, look.seen_at, f"{name} is {server.state.value}: {server.span.in_words()} of {prefix}.")
+    lost = [(prefix, server) for prefix, server in found if server.state in _LOST]
     if not lost or len(lost) < len(found):
         return _nothing(look)  # Never seen, or not checked in one of its models.
-    return Finding(True, published.snapshot.at, f"{name} {_lost(lost)}")
+    return Finding(True, look.seen_at, f"{name} {_lost(lost)}")
 
 
 def _lost(lost: list[tuple[str, Server]]) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from monitor.feeds.models import Event
+from monitor.hiding.models import hidden_list
+from monitor.hiding.rules import HiddenList
 
 RETRY_MS = 5_000
 """Clients that were cut off come back after this, so that a restart of the site does not meet all of them at once."""
@@ -37,7 +39,9 @@ def since(swarm: str, number: int) -> list[tuple[int, str, Any]] | None:
     if number and not of.filter(id=number).exists():
         return None
     found = list(of.filter(id__gt=number).order_by("id").values_list("id", "kind", "data")[: REPLAYED_AT_MOST + 1])
-    return found if len(found) <= REPLAYED_AT_MOST else None
+    # Whoever was hidden since is not told again.
+    hidden = hidden_list() if found else HiddenList()
+    return [(at, kind, hidden.scrubbed(data)) for at, kind, data in found] if len(found) <= REPLAYED_AT_MOST else None
 
 
 def group_of(swarm: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.core import mail as django_mail
 from django.test import Client
 
-from monitor.alerts import outbox
+from monitor.alerts import limits, outbox
 from monitor.alerts.models import Delivery, Subscription
 from monitor.alerts.tasks import send
 from tests.monitor.seeding import online, seed
@@ -22,8 +23,9 @@ FORM = {"topic": "model", "model": "tiny-hf", "way": "email", "address": "someon
 
 
 @pytest.fixture(autouse=True)
-def _mail(settings: Any) -> None:
+def _mail_within_one_hour(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SEPAL_MAIL_FROM = "sepal@swarm.example"
+    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: 1_790_000_000.0))
 
 
 def asked(client: Client, **more: str) -> int:

@@ -10,9 +10,11 @@ from monitor import queries
 from monitor.feeds import publish
 from monitor.feeds.events import since
 from monitor.feeds.models import CrawlTally, Event
+from monitor.hiding.models import Hidden
 from monitor.store import store
 from tests.monitor.seeding import NOW, SWARM, failure, report, seed
 from tests.monitor.test_incidents import torn, whole
+from tests.swarms import peer_id
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,6 +74,14 @@ def test_after_blindness_blocks_are_compared_with_what_was_seen_last(at: list[fl
     publish.publish(SWARM)
     crawled(at, NOW + 210, torn)
     assert Event.objects.filter(kind="block").count() == 2
+
+
+def test_who_is_hidden_since_is_not_told_again(at: list[float]) -> None:
+    for after, make in ((0, whole), (30, torn), (60, torn)):
+        crawled(at, NOW + after, make)
+    assert peer_id("c") in str(since(SWARM, 0))
+    Hidden.objects.create(kind="peer", value=peer_id("c"))
+    assert peer_id("c") not in str(since(SWARM, 0)) and "hidden-" in str(since(SWARM, 0))
 
 
 def test_only_so_many_events_are_kept_and_who_missed_more_is_told_so(at: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

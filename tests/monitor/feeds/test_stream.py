@@ -106,8 +106,14 @@ async def test_who_was_away_is_told_exactly_what_happened_meanwhile(at: list[flo
     await crawled(at, NOW + 60, torn)
     async with listening(last=str(last)) as again:
         missed = [await again.event() for _ in range(5)]
-    after = Event.objects.filter(id__gt=last).order_by("id")
-    assert [(n, kind) for n, kind, _ in missed] == await sync_to_async(lambda: list(after.values_list("id", "kind")))()
+    assert [(number, kind) for number, kind, _ in missed] == await stored_after(last)
+
+
+@sync_to_async
+def stored_after(last: int) -> list[tuple[int, str]]:
+    found = list(Event.objects.filter(id__gt=last).order_by("id").values_list("id", "kind"))
+    connection.close()
+    return found
 
 
 @pytest.mark.parametrize("last", ["999999", "0"])
