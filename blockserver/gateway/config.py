@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
+from blockserver.config import DTYPES
 from swarm.errors import LocalError
 
 MAX_BODY = 256 * 1024
@@ -44,6 +45,8 @@ class GatewayConfig:
     model: Path
     initial_peers: tuple[str, ...]
     prefix: str | None = None
+    dtype: str = "auto"
+    """Of embeddings, head, and what is sent to servers; the checkpoint's own by default."""
     host: str = "127.0.0.1"
     """Where to listen. Behind a proxy, with TLS there, this machine's loopback is right."""
     port: int = 8900
@@ -67,6 +70,7 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         _check(bool(self.initial_peers), "--initial-peers: at least one address is needed")
+        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         _check(0 <= self.port < 65_536, f"--port {self.port}: a port number, or 0 for any")
         for name in ("max_concurrent", "max_waiting", "max_waiting_each", "max_length"):
             least = 0 if name == "max_waiting" else 1

@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+import torch
 import uvicorn
 from starlette.applications import Starlette
 
@@ -47,6 +48,7 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
                     node.p2p,
                     finder,
                     prefix=config.prefix,
+                    dtype=None if config.dtype == "auto" else getattr(torch, config.dtype),
                     limits=limits.SERVER_LIMITS,
                     patience=limits.PATIENCE,
                 )
