@@ -53,7 +53,8 @@ def main(given: list[str] | None = None) -> None:
 
     tokenizer = AutoTokenizer.from_pretrained(chosen.model)
     tokenizer.padding_side = "left"
-    batch = tokenizer(list(SENTENCES), return_tensors="pt", padding=True)
+    known = [sentence + tokenizer.eos_token for sentence in SENTENCES]
+    batch = tokenizer(known, return_tensors="pt", padding=True)
     with AutoDistributedModelForCausalLM.from_pretrained(
         chosen.model,
         initial_peers=chosen.initial_peers,
@@ -70,7 +71,7 @@ def main(given: list[str] | None = None) -> None:
         for sentence in SENTENCES:
             start = " ".join(sentence.split()[:2])
             ids = tokenizer(start, return_tensors="pt")["input_ids"]
-            said = model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=tokenizer.eos_token_id)
+            said = model.generate(ids, max_new_tokens=16, do_sample=False, pad_token_id=tokenizer.eos_token_id)
             print(f"{start} → {tokenizer.decode(said[0], skip_special_tokens=True)}")
         if chosen.save:
             save_trained(model, chosen.save)

@@ -54,7 +54,12 @@ class Ends:
     @torch.inference_mode()
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states `[batch, tokens, hidden]` of the last block -> logits `[batch, vocabulary]` of the last token."""
-        return self.head(hidden[:, -1:])[:, -1]
+        return self.last_logits(hidden, 1)[:, -1]
+
+    @torch.inference_mode()
+    def last_logits(self, hidden: torch.Tensor, count: int) -> torch.Tensor:
+        """The same of the last `count` tokens, `[batch, count, vocabulary]`."""
+        return self.head(hidden[:, -count:])
 
     def embedding(self, input_ids: torch.Tensor) -> torch.Tensor:
         """What transformers calls `inputs_embeds`, `[batch, tokens, hidden]`."""

@@ -7,8 +7,9 @@ tokenizer: text is its caller's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import TypeVar
 import torch
 from hivemind.p2p import P2P
 
+from blockserver.client.drafts import Drafts, Eagerness
 from blockserver.client.embeddings import Ends, load_ends
 from blockserver.client.routes import FindRoute, Router, as_router
 from blockserver.client.sampling import GREEDY, Sampling, choose
@@ -116,40 +118,79 @@ class RemoteModel:
         )
 
     async def generate(
-        self, input_ids: Sequence[int], how: Sampling = GREEDY, session: Session | None = None
+        self,
+        input_ids: Sequence[int],
+        how: Sampling = GREEDY,
+        session: Session | None = None,
+        *,
+        drafts: Drafts | None = None,
+        before: Sequence[int] = (),
     ) -> AsyncIterator[int]:
         """New tokens one by one; the last is a stop token where the model ended by itself.
 
         `session` goes on with what is in it, of which `input_ids` must not repeat anything; without one, a session is
-        opened for this call. Raises MissingBlocks or RemoteError where the swarm cannot serve.
+        opened for this call. `drafts` guess ahead, which changes how fast tokens come but not which; they see `before`, the
+        tokens that the session holds, too. Raises MissingBlocks or RemoteError where the swarm cannot serve.
         """
         ids = self._checked(input_ids)
-        if session is not None:
-            async for token in self._tokens(session, ids, how):
-                yield token
-            return
-        async with self.session(len(ids) + how.max_new_tokens) as own:
-            async for token in self._tokens(own, ids, how):
+        async with contextlib.AsyncExitStack() as stack:
+            if session is None:
+                session = await stack.enter_async_context(self.session(len(ids) + how.max_new_tokens))
+            tokens = self._tokens(session, ids, how, drafts, [*before, *ids])
+            stack.push_async_callback(tokens.aclose)
+            async for token in tokens:
                 yield token
 
-    async def _tokens(self, session: Session, ids: list[int], how: Sampling) -> AsyncIterator[int]:
-        source = how.generator()
-        logits = await self._logits(session, ids)
-        for left in range(how.max_new_tokens - 1, -1, -1):
-            token = choose(logits, how, source)
-            yield token
-            if token in self.stop_ids or not left:
+    async def _tokens(
+        self, session: Session, ids: list[int], how: Sampling, drafts: Drafts | None, text: list[int]
+    ) -> AsyncGenerator[int, None]:
+        """`text` is all that drafts may look at; it grows here."""
+        source, eager, left = how.generator(), Eagerness(), how.max_new_tokens
+        guesses: list[int] = []
+        logits = await self._logits(session, ids, 1)
+        while True:
+            chosen = self._chosen(logits, guesses, how, source)[:left]
+            # The session holds every token but the last, whose turn it is to go in.
+            begun = session.position - len(guesses)
+            session.rollback(begun + len(chosen) - 1)
+            eager.learned(len(guesses), len(chosen) - 1)
+            text += chosen
+            for place, token in enumerate(chosen):
+                try:
+                    yield token
+                except GeneratorExit:
+                    session.rollback(begun + place)
+                    raise
+            left -= len(chosen)
+            if chosen[-1] in self.stop_ids or not left:
                 return
-            logits = await self._logits(session, [token])
+            guesses = await self._guesses(session, drafts, text, min(eager.now, left - 1))
+            logits = await self._logits(session, [chosen[-1], *guesses], 1 + len(guesses))
 
-    async def _logits(self, session: Session, ids: list[int]) -> torch.Tensor:
-        """`[vocabulary]`, for the token after these."""
+    def _chosen(self, logits: torch.Tensor, guesses: list[int], how: Sampling, source: torch.Generator) -> list[int]:
+        """One token, and one more for each guess that was right. Drawn in order, so that a seed gives the same text."""
+        chosen: list[int] = []
+        for row, guess in zip(logits, [*guesses, None], strict=True):
+            chosen.append(choose(row, how, source))
+            if chosen[-1] != guess or chosen[-1] in self.stop_ids:
+                break
+        return chosen
+
+    async def _guesses(self, session: Session, drafts: Drafts | None, text: list[int], most: int) -> list[int]:
+        room = session.max_length - session.position - 1
+        if drafts is None or min(most, room) < 1:
+            return []
+        guesses = await self._here(lambda: drafts.propose(text, min(most, room)))
+        return [token for token in guesses[: min(most, room)] if 0 <= token < self.facts.vocab_size]
+
+    async def _logits(self, session: Session, ids: list[int], last: int) -> torch.Tensor:
+        """`[last, vocabulary]`, for the tokens after the last so many of these."""
         # One token's embedding is a row of a table; behind other sessions' heads it would wait its turn for nothing.
         tokens = torch.tensor([ids])
         embedded = self.ends.embed(tokens) if len(ids) == 1 else await self._here(lambda: self.ends.embed(tokens))
         for part in torch.split(embedded, PREFILL_TOKENS, dim=1):
             hidden = await session.step(part)
-        return await self._here(lambda: self.ends.logits(hidden)[0])
+        return await self._here(lambda: self.ends.last_logits(hidden, last)[0])
 
     async def _here(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)

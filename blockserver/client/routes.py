@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from swarm.errors import MissingBlocks
-from swarm.routing import Bans, Route, Wanted
+from swarm.routing import Bans, Candidate, Route, Wanted
 from swarm.wire.spans import Span
 
 FindRoute = Callable[[Span, Collection[str]], Awaitable[Route]]
@@ -24,7 +24,10 @@ MOST_LOOKS = 64
 
 @runtime_checkable
 class Router(Protocol):
-    """Where `find` raises MissingBlocks because of servers that failed, `forgive` lets it name them again."""
+    """Where `find` raises MissingBlocks because of servers that failed, `forgive` lets it name them again. `page` is where
+    people may look at the model."""
+
+    page: str | None
 
     async def find(self, wanted: Wanted) -> Route: ...
 
@@ -34,6 +37,8 @@ class Router(Protocol):
 
     def forgive(self) -> None: ...
 
+    def about(self, peer_id: str) -> Candidate | None: ...
+
 
 @dataclass
 class PlainRouter:
@@ -42,6 +47,7 @@ class PlainRouter:
     find_route: FindRoute
     clock: Callable[[], float] = time.monotonic
     bans: Bans = field(default_factory=Bans)
+    page: str | None = None
 
     async def find(self, wanted: Wanted) -> Route:
         avoid = set(wanted.blocked) | self.bans.in_force(self.clock())
@@ -61,6 +67,9 @@ class PlainRouter:
 
     def forgive(self) -> None:
         self.bans.forgive()
+
+    def about(self, peer_id: str) -> Candidate | None:
+        return None
 
 
 def as_router(given: Router | FindRoute) -> Router:

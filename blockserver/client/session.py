@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 from hivemind.p2p import P2P
 
 from blockserver.client.link import Link, LinkFailed, close, next_server, part_for, replay
+from blockserver.client.no_server import no_server
 from blockserver.client.routes import FindRoute, Router, as_router
 from blockserver.client.stream import BadAnswer, Limits, ServerStream, StepRequest
 from blockserver.wire.protocol import BlockInput, NextServer
@@ -100,7 +102,7 @@ class Session:
         given = self._checked(hidden, hypo_ids, prompts)
         self._batch = hidden.shape[0]
         if not self._chain:
-            self._chain = await self._find(self.span)
+            self._chain = await self._find_first()
         with self._all_or_nothing():
             output = await self._through(given)
         self.position += hidden.shape[1]
@@ -169,7 +171,7 @@ class Session:
 
     async def _replace(self, at: int, error: RemoteError, attempt: int) -> int:
         """Other servers in place of the chain's link `at`, fed with all that went into it. The attempts used so far."""
-        failed = self._chain[at]
+        failed, since = self._chain[at], time.time()
         self._give_up(failed, error)
         await failed.stream.close()
         while attempt < self.patience.attempts:
@@ -194,7 +196,17 @@ class Session:
                 self.recoveries += 1
                 return attempt
             await asyncio.sleep(pause_s)
-        raise error
+        if isinstance(error, MissingBlocks):
+            raise error
+        raise no_server(failed.hop.span, since, now=time.time(), page=self._router.page, last_words=str(error)) from error
+
+    async def _find_first(self) -> list[Link]:
+        try:
+            return await self._find(self.span)
+        except MissingBlocks:
+            # Perhaps only because another session of this client was let down by the last server of some blocks.
+            self._router.forgive()
+            return await self._find(self.span)
 
     async def _find(self, span: Span) -> list[Link]:
         tokens = self.max_length * self._batch

@@ -53,14 +53,15 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
                     patience=limits.PATIENCE,
                 )
             )
-            sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
-            connection = Connection(node, finder, joining, model, sight)
-            try:
-                await _serve(config, stop, listener, connection, model, sight)
-            finally:
-                node = connection.node
-        finally:
+        except BaseException:
             await node.stop()
+            raise
+        sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
+        connection = Connection(node, finder, joining, model, sight)
+        try:
+            await _serve(config, stop, listener, connection, model, sight)
+        finally:
+            await connection.stop()
 
 
 async def _serve(

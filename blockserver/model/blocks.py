@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any, cast
 
 import torch
@@ -183,9 +184,21 @@ def _check(report: dict[str, Any], folder: Path, family: Family, block: int) -> 
         raise LocalError(f"{folder} holds tensors of block {block} that its config does not explain: {', '.join(strange[:5])}")
 
 
+_LOADING = RLock()
+"""One at a time in a process: while it loads, transformers replaces functions of its own for all threads (for tied weights, for
+one), and two that overlap leave them replaced for good."""
+
+
 @contextmanager
 def loading_quietly() -> Iterator[None]:
-    """transformers reports the two tensors that we leave out on purpose as a fault, and draws a bar of its own."""
+    """Around each of transformers' `from_pretrained`: it reports the two tensors that we leave out on purpose as a fault, and
+    draws a bar of its own."""
+    with _LOADING, _quiet():
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     verbosity, bars = _reporting.get_verbosity(), _reporting.is_progress_bar_enabled()
     _reporting.set_verbosity_error()
     _reporting.disable_progress_bar()

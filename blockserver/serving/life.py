@@ -32,6 +32,7 @@ from blockserver.serving.condition import Condition
 from blockserver.serving.conduct import Situation, objection
 from blockserver.serving.hint_client import HintClient
 from blockserver.serving.leasing import Leases
+from blockserver.serving.neighbours import Ways
 from blockserver.serving.presence import Presence
 from blockserver.serving.rates import Rates
 from blockserver.serving.reachability_check import wait_until_reachable
@@ -96,6 +97,7 @@ class BlockServer:
         self._loaded: tuple[int, int] | None = None
         self._using_relay: bool | None = None
         self._failed: set[Span] = set()
+        self._ways = Ways(self._view)
         self._moves = 0
         record = ModelRecord(plan.facts.num_blocks, None)
         announcer = Announcer(node, plan.prefix, record, self._describe, config.update_period_s)
@@ -116,7 +118,8 @@ class BlockServer:
         """Until `stop` is set, whatever is under way; then it leaves in order, as it does after an error."""
         tasks = [asyncio.create_task(work) for work in (self._settle_and_reconsider(), stop.wait())]
         beside = [
-            asyncio.create_task(work) for work in (self._announcer.keep_saying(), self.presence.keep(), self._tell_systemd())
+            asyncio.create_task(work)
+            for work in (self._announcer.keep_saying(), self.presence.keep(), self._tell_systemd(), self._keep_measuring_ways())
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -213,6 +216,7 @@ class BlockServer:
         if self._rates.network_is_due:
             await self._measure_network()
         await self._check_reachability()
+        await self._ways.measure(self.presence.node, span)
         await self._announcer.say(ServerState.ONLINE, span)
         self._settled_at = time.monotonic()
         log.info("ONLINE with %s after %.1f s; %s", span.in_words(), time.monotonic() - started, self._rates.measured)
@@ -254,6 +258,13 @@ class BlockServer:
             await self._rates.network(self.presence.node, await self._view(), bytes_per_token)
         except RemoteError as error:
             log.info("the network could not be measured: %s", error)
+
+    async def _keep_measuring_ways(self) -> None:
+        """Runs until cancelled; what is found goes out with the next announcement."""
+        while True:
+            await asyncio.sleep(self.config.update_period_s)
+            if self._serving is not None and not self.presence.down:
+                await self._ways.measure(self.presence.node, self._serving)
 
     # ------------------------------------------------------------------------------------------------------------- leases
 
@@ -335,6 +346,7 @@ class BlockServer:
             adapters=tuple(folder.name for folder in self.config.adapters),
             using_relay=bool(now.using_relay),
             cache_tokens_left=now.cache_tokens_left,
+            next_pings=self._ways.measured,
         )
 
     def _make_handler(self, node: Node) -> TransformerConnectionHandler:

@@ -4,6 +4,7 @@ model that is called like any other has its connections there."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Coroutine
@@ -12,6 +13,9 @@ from typing import Any, TypeVar
 from swarm.errors import Unreachable
 
 T = TypeVar("T")
+
+STOP_S = 2.0
+"""For tasks to see that they are cancelled."""
 
 log = logging.getLogger(__name__)
 
@@ -41,8 +45,19 @@ class BackgroundLoop:
             raise
 
     def stop(self) -> None:
+        """Cancels what still runs: a task that is only dropped complains when the garbage collector finds it."""
+        with contextlib.suppress(Unreachable):
+            self.run(_cancel_others(), STOP_S)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(timeout=5)
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    if others:
+        await asyncio.wait(others, timeout=STOP_S)
 
 
 def note_in_one_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@ from blockserver.client.auto.rows import Rows, put_back, take
 from blockserver.client.inspect.walk import Edit, Stops, cut, everywhere, segments, walk
 from blockserver.client.model import RemoteModel
 from blockserver.client.passes.chain import Chain
-from blockserver.client.passes.route_memory import ChosenPath, RouteMemory
+from blockserver.client.passes.route_memory import ChosenPath, RouteMemory, Spread
 from blockserver.client.routes import Router
 from blockserver.client.training.gradients import Runs, through_swarm
 from swarm.errors import LocalError
@@ -28,17 +28,19 @@ class RemoteBlocks:
 
     def __init__(self, runs: Runs, remote: RemoteModel, span: Span, router: Router | None = None) -> None:
         self.span = span
-        self.router = router or RouteMemory(remote.router, remote.facts.whole)
+        self._remembering = router or RouteMemory(remote.router, remote.facts.whole)
         self._runs = runs
         self._remote = remote
-        self._chain = Chain.of(remote, self.router)
+        self._chain = Chain.of(remote, self._remembering)
+        chosen = isinstance(self._remembering, ChosenPath)
+        self._training_chain = self._chain if chosen else Chain.of(remote, Spread(remote.router))
 
     def __len__(self) -> int:
         return len(self.span)
 
     def __getitem__(self, blocks: int | slice) -> RemoteBlocks:
         """Blocks by their numbers in the model: `blocks[4]`, `blocks[4:10]`. Steps other than 1 have no meaning here."""
-        return RemoteBlocks(self._runs, self._remote, self._chosen(blocks), self.router)
+        return RemoteBlocks(self._runs, self._remote, self._chosen(blocks), self._remembering)
 
     def through(self, *path: Hop) -> RemoteBlocks:
         """The same blocks by way of these servers only: `Hop(peer_id, Span(0, 10))` one after another."""
@@ -46,7 +48,7 @@ class RemoteBlocks:
 
     def route(self) -> Route:
         """Who would be asked now, in order. Raises MissingBlocks."""
-        return self._runs.run(self.router.find(Wanted(self.span)))
+        return self._runs.run(self._remembering.find(Wanted(self.span)))
 
     def __call__(
         self, hidden: torch.Tensor, *, prompts: torch.Tensor | None = None, edits: Mapping[int, Edit] | None = None
@@ -82,9 +84,10 @@ class RemoteBlocks:
 
         def through(part: Span, given: torch.Tensor) -> torch.Tensor:
             of_part = self._of(prompts, part)
+            training = torch.is_grad_enabled() and (given.requires_grad or (of_part is not None and of_part.requires_grad))
+            chain = self._training_chain if training else self._chain
             outputs = [
-                through_swarm(self._runs, self._chain, part, take(given, rows, prefix), _of_rows(of_part, rows))
-                for rows in groups
+                through_swarm(self._runs, chain, part, take(given, rows, prefix), _of_rows(of_part, rows)) for rows in groups
             ]
             return put_back(outputs, groups, hidden.shape[0], prefix)
 
@@ -92,7 +95,14 @@ class RemoteBlocks:
 
     def lane(self, max_length: int, parts: tuple[Span, ...]) -> Lane:
         """Sessions for `parts` of these blocks, for rows that go together; `max_length` tokens."""
-        return Lane(self._remote.session(max_length), self.router, parts)
+        if isinstance(self._remembering, ChosenPath):
+            router: Router = self._remembering
+        elif len(parts) == 1:
+            router = self._remote.router
+        else:
+            # Of its own: a route for a session depends on who has cache left, and the sessions of all parts share it.
+            router = RouteMemory(self._remote.router, self.span)
+        return Lane(self._remote.session(max_length), router, parts)
 
     def inference_session(self, max_length: int, edits: Mapping[int, Edit] | None = None) -> BlockSession:
         """A cache of up to `max_length` tokens on these blocks' servers; use it as a context manager."""

@@ -149,7 +149,7 @@ class RemoteCache(Cache):
 
     def _end(self) -> None:
         groups, self._groups = self._groups, []
-        if groups:
+        if groups and not self._runs.closed:
             self._runs.run(_close(groups))
 
     @contextmanager

@@ -10,6 +10,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from os import PathLike
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -24,14 +26,18 @@ from blockserver.client.auto.cache import RemoteCache
 from blockserver.client.auto.connection import Connection
 from blockserver.client.auto.generating import Generating
 from blockserver.client.auto.inference_session import InferenceSession
+from blockserver.client.discovery import RouteFinder
 from blockserver.client.inspect.lens import LensRow, lens_ids, read
 from blockserver.client.inspect.walk import NOWHERE, Edit, Stops, everywhere
 from blockserver.client.model import RemoteModel
 from blockserver.client.training.prompts import LearnedPrompts
+from blockserver.client.training.saving import save_trained
 from blockserver.model.cache_folder import Hold
 from blockserver.model.cutting import causal_class
 from swarm.errors import LocalError
 from swarm.routing import Hop
+
+LEARNED = "learned.safetensors"
 
 IGNORED = frozenset({"num_items_in_batch", "output_attentions"})
 """What trainers and generation pass along; attention weights stay with the servers, so they are given to nobody."""
@@ -177,10 +183,19 @@ class DistributedCausalLM(Generating, PreTrainedModel, GenerationMixin):  # type
     def set_output_embeddings(self, new_embeddings: nn.Module) -> None:
         cast(Any, self.remote.ends.model).set_output_embeddings(new_embeddings)
 
+    def save_pretrained(self, save_directory: str | PathLike[str], **_options: Any) -> None:  # type: ignore[override]
+        """Keeps what was trained, in `learned.safetensors`; the model itself is where it came from. LocalError where nothing
+        is trainable."""
+        folder = Path(save_directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_trained(self, folder / LEARNED)
+
     # ------------------------------------------------------------------------------------------------------------- end
 
     def close(self) -> None:
         """Leaves the swarm. May be called twice."""
+        if isinstance(self.remote.router, RouteFinder) and not self.connection.closed:
+            self.connection.run(self.remote.router.close())
         self.remote.close()
         self.connection.close()
         if self.files is not None:

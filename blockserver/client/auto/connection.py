@@ -5,6 +5,7 @@ Knows the node and how to wait for work on its loop; not models.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
@@ -28,6 +29,9 @@ class Connection:
         self._node = node
         self._closing = threading.Lock()
         self._closed = False
+        if node is not None:
+            # Whoever forgets to close leaves no p2pd behind.
+            atexit.register(self.close)
 
     @classmethod
     def open(cls, initial_peers: Sequence[str]) -> Connection:
@@ -50,6 +54,10 @@ class Connection:
             raise LocalError("this connection has no node of its own")
         return self._node
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """The result of work that has time limits of its own."""
         if self._closed:
@@ -64,6 +72,7 @@ class Connection:
                 return
             self._closed = True
         if self._node is not None:
+            atexit.unregister(self.close)
             try:
                 self._loop.run(self._node.stop(), STOP_S)
             finally:

@@ -106,7 +106,9 @@ class BlockSession:
         self._lane.rollback(position)
 
     def close(self) -> None:
-        self._runs.run(self._lane.close())
+        """May be called twice."""
+        if not self._runs.closed:
+            self._runs.run(self._lane.close())
 
     def __enter__(self) -> BlockSession:
         return self

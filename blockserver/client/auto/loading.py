@@ -15,10 +15,8 @@ from transformers import GenerationConfig
 
 from blockserver.client.auto.causal_lm import DistributedCausalLM, named_after_its_family
 from blockserver.client.auto.connection import Connection
-from blockserver.client.auto.restricted import Restricted
 from blockserver.client.discovery import RouteFinder
 from blockserver.client.model import RemoteModel
-from blockserver.client.routes import as_router
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
 from blockserver.client.training.prompts import LearnedPrompts
@@ -48,6 +46,7 @@ class AutoDistributedModelForCausalLM:
         dht_prefix: str | None = None,
         allowed_servers: Collection[str] | None = None,
         blocked_servers: Collection[str] = (),
+        monitor: str | None = None,
         tuning_mode: str | None = None,
         pre_seq_len: int = 16,
         limits: Limits | None = None,
@@ -57,6 +56,7 @@ class AutoDistributedModelForCausalLM:
 
         A folder, or a repository (`owner/name`) whose files are fetched into `cache_dir` unless they are there. `dtype` is the
         checkpoint's own by default; a torch dtype or its name. `allowed_servers` and `blocked_servers` are peer ids.
+        `monitor` is the address of a Sepal site, whose page is named where blocks have no server.
         `tuning_mode` "ptune" or "deep_ptune" adds `pre_seq_len` learned prompts. LocalError where something is missing here,
         Unreachable where no bootstrap peer answers; whether blocks have servers shows with the first call.
         """
@@ -66,10 +66,16 @@ class AutoDistributedModelForCausalLM:
         prefix = dht_prefix or facts.prefix
         connection = Connection.open(initial_peers)
         try:
-            finder = RouteFinder(connection.node, prefix, facts.num_blocks)
-            router = Restricted(as_router(finder), allowed_servers, blocked_servers)
+            finder = RouteFinder(
+                connection.node,
+                prefix,
+                facts.num_blocks,
+                allowed=allowed_servers,
+                blocked=blocked_servers,
+                monitor=monitor,
+            )
             remote = RemoteModel.load(
-                folder, connection.node.p2p, router, prefix=prefix, dtype=chosen, limits=limits, patience=patience
+                folder, connection.node.p2p, finder, prefix=prefix, dtype=chosen, limits=limits, patience=patience
             )
             model = distributed(folder, connection, remote)
             if tuning_mode is not None:

@@ -1,4 +1,4 @@
-"""Routers for many short passes: one that remembers for a while who serves which block, and one that knows only a chosen path.
+"""Routers for passes without a session: one remembers who serves which block, one spreads, one knows only a path.
 
 Looking at every boundary takes a pass for each block, training one after another; each would read the DHT anew. Knows peers of
 blocks; not what is asked of them.
@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import groupby
 
+from blockserver.client.discovery import RouteFinder
 from blockserver.client.routes import Router
 from swarm.errors import LocalError, MissingBlocks
-from swarm.routing import Hop, Route, Wanted
+from swarm.routing import Candidate, Hop, Route, Wanted
 from swarm.wire.spans import Span, runs
 
 LIFE_S = 60.0
@@ -24,11 +25,15 @@ class RouteMemory:
     """Asks `router` for the whole model where it can, so that passes over single blocks share few servers."""
 
     def __init__(self, router: Router, whole: Span, clock: Callable[[], float] = time.monotonic) -> None:
+        self.page = router.page
         self._router = router
         self._whole = whole
         self._clock = clock
         self._peers: dict[int, str] = {}
         self._found_at = float("-inf")
+
+    def about(self, peer_id: str) -> Candidate | None:
+        return self._router.about(peer_id)
 
     async def find(self, wanted: Wanted) -> Route:
         if self._clock() - self._found_at > LIFE_S:
@@ -66,6 +71,7 @@ class ChosenPath:
     """The caller's own choice of servers. Nobody else is asked: one that fails is asked again for a while, and then it ends."""
 
     def __init__(self, path: Route) -> None:
+        self.page: str | None = None
         self._peers: dict[int, str] = {}
         self._failed: set[str] = set()
         for hop in path:
@@ -91,6 +97,34 @@ class ChosenPath:
 
     def forgive(self) -> None:
         self._failed.clear()
+
+    def about(self, peer_id: str) -> Candidate | None:
+        return None
+
+
+class Spread:
+    """For training: routes drawn by rate where `router` can do that, so that many passes use all servers."""
+
+    def __init__(self, router: Router) -> None:
+        self.page = router.page
+        self._router = router
+
+    async def find(self, wanted: Wanted) -> Route:
+        if isinstance(self._router, RouteFinder):
+            return await self._router.find_for_training(wanted)
+        return await self._router.find(wanted)
+
+    def failed(self, peer_id: str) -> None:
+        self._router.failed(peer_id)
+
+    def worked(self, peer_id: str) -> None:
+        self._router.worked(peer_id)
+
+    def forgive(self) -> None:
+        self._router.forgive()
+
+    def about(self, peer_id: str) -> Candidate | None:
+        return self._router.about(peer_id)
 
 
 def hops(peers: dict[int, str]) -> Route:

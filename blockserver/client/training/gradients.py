@@ -21,6 +21,9 @@ T = TypeVar("T")
 class Runs(Protocol):
     """What waits for work on the event loop that the chain's peer lives on."""
 
+    @property
+    def closed(self) -> bool: ...
+
     def run(self, work: Coroutine[Any, Any, T]) -> T: ...
 
 

@@ -60,8 +60,10 @@ def test_the_example_teaches_its_sentences(
     word_tokenizer([word for sentence in prompt_tuning.SENTENCES for word in sentence.split()]).save_pretrained(folder)
     saved = tmp_path / "learned.safetensors"
     prompt_tuning.main(
-        ["--model", str(folder), "--initial-peers", *threaded.addresses, "--dht-prefix", threaded.prefix]
-        + ["--steps", "80", "--rate", "0.05", "--save", str(saved)]
+        [
+            *("--model", str(folder), "--initial-peers", *threaded.addresses, "--dht-prefix", threaded.prefix),
+            *("--steps", "80", "--rate", "0.05", "--save", str(saved)),
+        ]
     )
     printed = capsys.readouterr().out
     for sentence in prompt_tuning.SENTENCES:

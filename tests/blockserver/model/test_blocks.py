@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
+from transformers import PreTrainedModel
 
+from blockserver.client.embeddings import load_ends
 from blockserver.compute.cache import SessionCache
 from blockserver.model.blocks import load_span, read_facts
 from swarm.errors import LocalError
@@ -150,3 +153,14 @@ def test_a_cut_that_would_build_another_kind_of_layer_is_refused(tmp_path: Path,
     monkeypatch.setattr("blockserver.model.cutting.COUNTS", ())
     with pytest.raises(LocalError, match="block 2 cannot be cut out: alone it would differ in mlp"):
         load_span(tmp_path, Span(1, 4), torch.float32)
+
+
+def test_models_may_be_loaded_by_several_threads_at_once(tmp_path: Path) -> None:
+    """transformers replaces functions of its own while it loads; overlapping, two would leave them replaced for good."""
+    whole = save_tiny_model(tmp_path, "gemma")
+    tie = PreTrainedModel.tie_weights
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: load_span(tmp_path, Span(0, 2), torch.float32), range(40)))
+    assert PreTrainedModel.tie_weights is tie
+    head = load_ends(tmp_path, torch.float32).model.get_output_embeddings()
+    assert head.weight.equal(whole.get_output_embeddings().weight)

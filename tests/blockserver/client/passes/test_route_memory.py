@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from blockserver.client.passes.route_memory import LIFE_S, ChosenPath, RouteMemory
+from blockserver.client.discovery import RouteFinder
+from blockserver.client.passes.route_memory import LIFE_S, ChosenPath, RouteMemory, Spread
+from blockserver.client.routes import as_router
 from swarm.errors import LocalError, MissingBlocks
 from swarm.routing import Candidate, Hop, Route, Wanted, choose_route
 from swarm.wire.spans import Span
@@ -19,6 +21,7 @@ class Servers:
         self.candidates = [Candidate(name, Span(*span)) for name, span in spans.items()]
         self.looked = 0
         self.avoided: set[str] = set()
+        self.page: str | None = None
 
     async def find(self, wanted: Wanted) -> Route:
         self.looked += 1
@@ -32,6 +35,9 @@ class Servers:
 
     def forgive(self) -> None:
         self.avoided.clear()
+
+    def about(self, peer_id: str) -> Candidate | None:
+        return next((candidate for candidate in self.candidates if candidate.peer_id == peer_id), None)
 
 
 async def test_every_block_is_found_by_one_look() -> None:
@@ -78,6 +84,26 @@ async def test_a_hole_elsewhere_does_not_matter() -> None:
     assert await memory.find(Wanted(Span(1, 3))) == (Hop("a", Span(1, 3)),)
     with pytest.raises(MissingBlocks, match="block 3 has no server"):
         await memory.find(Wanted(Span(2, 4)))
+
+
+def test_all_are_routers_to_a_session() -> None:
+    servers = Servers()
+    for router in (servers, RouteMemory(servers, WHOLE), Spread(servers), ChosenPath(())):
+        assert as_router(router) is router
+
+
+async def test_training_draws_where_the_router_can_and_takes_what_there_is_otherwise() -> None:
+    servers = Servers(a=(0, 6))
+    assert await Spread(servers).find(Wanted(WHOLE)) == (Hop("a", WHOLE),)
+
+    class Finder(RouteFinder):
+        def __init__(self) -> None:
+            self.page = None
+
+        async def find_for_training(self, wanted: Wanted) -> Route:
+            return (Hop("drawn", wanted.span),)
+
+    assert await Spread(Finder()).find(Wanted(WHOLE)) == (Hop("drawn", WHOLE),)
 
 
 async def test_a_chosen_path_is_the_only_one() -> None:

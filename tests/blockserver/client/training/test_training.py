@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, Trainer, TrainingArguments
 
 from blockserver import AutoDistributedModelForCausalLM
-from blockserver.client.auto.causal_lm import DistributedCausalLM
+from blockserver.client.auto.causal_lm import LEARNED, DistributedCausalLM
 from blockserver.client.training.head import LoraLinear, add_lora, train_head
 from blockserver.client.training.saving import load_trained, save_trained
 from examples.prompt_tuning import overfit
@@ -61,6 +62,27 @@ def test_three_servers_teach_two_rows_by_heart_and_a_file_keeps_them(tiny: Whole
         assert another.generate(IDS[:, :2], **GREEDY).tolist() != IDS.tolist()
         load_trained(another, tmp_path / "learned.safetensors")
         assert another.generate(IDS[:, :2], **GREEDY).tolist() == IDS.tolist()
+
+
+@pytest.mark.slow
+def test_transformers_own_trainer_takes_it(tiny: Whole, threaded: Swarm, tmp_path: Path) -> None:
+    """And its checkpoint is what was learned."""
+    rows = [{"input_ids": row, "labels": row} for row in IDS.tolist()]
+    how = TrainingArguments(
+        output_dir=str(tmp_path), num_train_epochs=10, learning_rate=0.05, per_device_train_batch_size=2, report_to=[],
+        save_strategy="no", use_cpu=True, disable_tqdm=True,
+    )  # fmt: skip
+    with fresh(tiny, threaded, tuning_mode="ptune", pre_seq_len=4) as model:
+        trainer = Trainer(model, how, train_dataset=rows)
+        before = trainer.evaluate(rows)["eval_loss"]
+        trainer.train()
+        assert trainer.evaluate(rows)["eval_loss"] < before - 0.1
+        trainer.save_model()
+        learned = model.learned.shallow.detach().clone()
+    assert list(load_file(tmp_path / LEARNED)) == ["learned.shallow"]
+    with fresh(tiny, threaded, tuning_mode="ptune", pre_seq_len=4) as another:
+        load_trained(another, tmp_path / LEARNED)
+        assert another.learned.shallow.equal(learned)
 
 
 def test_shallow_prompts_alone_lower_the_loss(tiny: Whole, threaded: Swarm) -> None:
