@@ -3,8 +3,8 @@
     python -m benchmarks.gateway MODEL_DIR [--servers 2] [--chats 1 16] [--tokens 48] [--runs 3] [--json FILE]
 
 Everything is a process of its own, as in production: a bootstrap peer, servers with equal spans and one thread each, and
-`sepal gateway`; this process only reads streams. Each chat asks something of its own, and its text must be the same each
-time. Levels alternate, the first round is not counted, figures are medians of rounds but for the worst wait, which is the
+`sepal gateway`; this process only reads streams. Each chat asks something of its own, and in float32 its text must be the same
+each time. Levels alternate, the first round is not counted, figures are medians of rounds but for the worst wait, which is the
 worst of all rounds. All share this machine's cores: on two of them, 16 chats are as fast as two cores are.
 """
 
@@ -87,7 +87,7 @@ def gateway(model: Path, servers: int, dtype: str, most: int) -> Iterator[str]:
             words = ("serve", str(model), "--initial-peers", boot, "--block-indices", span, "--dtype", dtype, *LOCAL)
             more = ("--cache-tokens", str(CACHE_TOKENS), "--throughput", "100", "--state-dir", str(folder / "state"))
             stack.enter_context(sepal(folder, f"server-{at}", *words, *more, "--skip-reachability-check"))
-        words = ("gateway", "--model", str(model), "--initial-peers", boot, "--port", "0")
+        words = ("gateway", "--model", str(model), "--initial-peers", boot, "--dtype", dtype, "--port", "0")
         room = ("--max-concurrent", str(most), "--max-waiting-each", str(most))
         yield stack.enter_context(sepal(folder, "gateway", *words, *room))["url"]
 

@@ -17,6 +17,7 @@ def gateway(
     model: Annotated[Path | None, flag("Folder with the model's embeddings and tokenizer.", "--model")] = None,
     initial_peers: options.InitialPeers = [],  # noqa: B006
     prefix: options.Prefix = None,
+    dtype: options.Dtype = "auto",
     # `serve` has a --port too: in the environment and in the settings file the two must not be one.
     gateway_host: Annotated[str, flag("Where to listen.", "--gateway-host", "--host")] = "127.0.0.1",
     gateway_port: Annotated[int, flag("Listen on this TCP port; 0 takes a free one.", "--gateway-port", "--port")] = 8900,
@@ -48,6 +49,7 @@ def gateway(
             model=folder,
             initial_peers=parse_peer_addresses(peers),
             prefix=prefix,
+            dtype=dtype,
             host=gateway_host,
             port=gateway_port,
             site=site or (demo.site if demo else None),

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
+from blockserver.config import DTYPES
 from swarm.errors import LocalError
 
 MAX_BODY = 256 * 1024
@@ -16,10 +17,11 @@ MAX_BODY = 256 * 1024
 LONGEST_KEY = 512
 QUIET_S = 14.0
 """Without a token for so long an answer that has begun is given up: whoever waits is told within 15 s."""
-FIRST_TOKEN_S = 60.0
-"""The prompt takes longer than a token ..."""
+FIRST_TOKEN_S = 120.0
+"""The prompt takes longer than a token, and those of others come first. Nothing has been sent then, so an error is still an
+HTTP error, and SDKs wait for ten minutes ..."""
 PROMPT_TOKEN_S = 0.05
-"""... by this for each of its tokens, on slow volunteers' CPUs."""
+"""... and by this for each of its tokens, on slow volunteers' CPUs."""
 WAIT_S = 120.0
 """In the queue. Answers take seconds; whoever has waited for two minutes has waited in vain."""
 PING_S = 10.0
@@ -33,7 +35,7 @@ STOP_S = 3.0
 
 PATIENCE = Patience(attempts=7, first_pause_s=0.1, longest_pause_s=2.0)
 """Other servers are looked for so often that a broken answer is mended or given up before QUIET_S."""
-SERVER_LIMITS = Limits(open_s=8.0, step_s=9.0, token_s=0.25)
+SERVER_LIMITS = Limits(open_s=8.0, step_s=9.0, token_s=0.5)
 """A server that dies is noticed at once; one that is silent is replaced while a part of QUIET_S is left to do so. Not sooner:
 it may be busy with the prompts of others, and whoever gives a busy server up makes the next one busier. A prompt gets time by
 its length."""
@@ -44,6 +46,8 @@ class GatewayConfig:
     model: Path
     initial_peers: tuple[str, ...]
     prefix: str | None = None
+    dtype: str = "auto"
+    """Of embeddings, head, and what is sent to servers; the checkpoint's own by default."""
     host: str = "127.0.0.1"
     """Where to listen. Behind a proxy, with TLS there, this machine's loopback is right."""
     port: int = 8900
@@ -67,6 +71,7 @@ class GatewayConfig:
 
     def __post_init__(self) -> None:
         _check(bool(self.initial_peers), "--initial-peers: at least one address is needed")
+        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
         _check(0 <= self.port < 65_536, f"--port {self.port}: a port number, or 0 for any")
         for name in ("max_concurrent", "max_waiting", "max_waiting_each", "max_length"):
             least = 0 if name == "max_waiting" else 1

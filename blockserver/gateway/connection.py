@@ -44,12 +44,16 @@ class Connection:
             self.connected = False
             log.warning("%s; starting another one", error)
             self.node.kill()
-            await self.node.stop()
+            await self.stop()
             if not await self._replaced():
                 return
         await self.node.rejoin()
         self.connected = True
         await self._look()
+
+    async def stop(self) -> None:
+        await self.finder.close()
+        await self.node.stop()
 
     async def _replaced(self) -> bool:
         try:

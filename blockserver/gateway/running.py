@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 
+import torch
 import uvicorn
 from starlette.applications import Starlette
 
@@ -47,18 +48,20 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
                     node.p2p,
                     finder,
                     prefix=config.prefix,
+                    dtype=None if config.dtype == "auto" else getattr(torch, config.dtype),
                     limits=limits.SERVER_LIMITS,
                     patience=limits.PATIENCE,
                 )
             )
-            sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
-            connection = Connection(node, finder, joining, model, sight)
-            try:
-                await _serve(config, stop, listener, connection, model, sight)
-            finally:
-                node = connection.node
-        finally:
+        except BaseException:
             await node.stop()
+            raise
+        sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
+        connection = Connection(node, finder, joining, model, sight)
+        try:
+            await _serve(config, stop, listener, connection, model, sight)
+        finally:
+            await connection.stop()
 
 
 async def _serve(

@@ -83,6 +83,7 @@ def test_what_was_missing_at_the_first_look_may_be_missing_for_longer() -> None:
     [
         ({"initial_peers": ()}, "--initial-peers"),
         ({"port": 70_000}, "--port 70000"),
+        ({"dtype": "float8"}, "--dtype float8: choose one of"),
         ({"max_concurrent": 0}, "--max-concurrent 0: at least 1"),
         ({"max_waiting": -1}, "--max-waiting -1: at least 0"),
         ({"api_keys": ("with blank ",)}, "--api-keys"),
