@@ -21,6 +21,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import tempfile
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"], default="float32")
     parser.add_argument("--json", type=Path, help="where to write the figures, each run included")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the hosts are taken down as well
     if options.servers < 2:
         parser.error("--servers: a chain has at least two")
     with tempfile.TemporaryDirectory() as folder, FarHosts(options.servers + 3, options.round_trip_ms / 2) as far:

@@ -34,8 +34,7 @@ KILLED_AFTER = 8
 class Client:
     def __init__(self, given: dict[str, Any], node: Node, finder: RouteFinder, model: RemoteModel) -> None:
         self.given, self.node, self.finder, self.model = given, node, finder, model
-        tokenizer: Any = AutoTokenizer.from_pretrained(given["model"])
-        self.text, self.repetitive = (list(tokenizer(text)["input_ids"]) for text in (TEXT, REPETITIVE))
+        self.text, self.repetitive = prompts(Path(given["model"]))
         self.how = Sampling(max_new_tokens=given["tokens"])
 
     async def swarm_is_whole(self) -> None:
@@ -113,6 +112,15 @@ class Client:
             if session.recoveries != 1:
                 raise SystemExit(f"{session.recoveries} servers were replaced, not one")
         return tokens, max(pauses[KILLED_AFTER:])
+
+
+def prompts(folder: Path) -> tuple[list[int], list[int]]:
+    """A plain one and a repetitive one, in tokens. A model without a tokenizer, such as a random one, gets numbers."""
+    if not (folder / "tokenizer.json").exists():
+        return [5, 17, 42, 8, 3, 9], [7, 9, 11, 13] * 8
+    tokenizer: Any = AutoTokenizer.from_pretrained(folder)
+    plain, repetitive = (list(tokenizer(text)["input_ids"]) for text in (TEXT, REPETITIVE))
+    return plain, repetitive
 
 
 async def measure(given: dict[str, Any]) -> dict[str, Any]:

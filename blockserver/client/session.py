@@ -90,6 +90,9 @@ class Session:
     async def close(self) -> None:
         if self.audit is not None:
             await self.audit.finish()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
         chain, self._chain = self._chain, []
         await close(chain)
 
@@ -105,9 +108,15 @@ class Session:
         servers are there but fail each time. After an error the session stands where it stood before the step.
         """
         given = self._checked(hidden, hypo_ids, prompts)
-        self._batch = hidden.shape[0]
+        if self._batch != hidden.shape[0]:
+            # The session is empty, but servers have reserved cache for as many rows as it had.
+            await self._hang_up()
+            self._batch = hidden.shape[0]
         if not self._chain:
             self._chain = await self._find_first()
+        for link in self._chain:
+            if link.stream.has_ended:  # it was idle while others waited for its cache: no fault, and the way is known
+                link.disconnect()
         with self._all_or_nothing():
             output = await self._through(given)
         self.position += hidden.shape[1]
@@ -232,7 +241,7 @@ class Session:
         batch, tokens, size = hidden.shape
         if not tokens or not batch:
             raise LocalError("a step needs at least one token")
-        if self._batch and self._chain and batch != self._batch:
+        if self.position and batch != self._batch:
             raise LocalError(f"the session was begun with a batch of {self._batch}, not {batch}")
         if self.position + tokens > self.max_length:
             raise LocalError(f"the session was opened for {self.max_length} tokens")
