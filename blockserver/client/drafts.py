@@ -77,7 +77,7 @@ class SmallModel:
             return []
         text, guesses = list(tokens), []
         # One token at least must be fed, for its logits.
-        kept = min(_common(self._cached, text), len(text) - 1)
+        kept = min(common_length(self._cached, text), len(text) - 1)
         if len(self._cached) > kept:
             self._cache.crop(kept - len(self._cached))
         fed = text[kept:]
@@ -89,7 +89,7 @@ class SmallModel:
         return guesses
 
 
-def _common(one: Sequence[int], other: Sequence[int]) -> int:
+def common_length(one: Sequence[int], other: Sequence[int]) -> int:
     """Length of their common beginning."""
     return next((place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 

@@ -53,6 +53,12 @@ class History:
                 self.tokens -= last.hidden.shape[1]
         self.mark()
 
+    def copy(self) -> History:
+        """As it is now; what comes later changes only the original. Shares the tensors, which nobody writes to."""
+        other = History()
+        other.tokens, other._pieces, other._after = self.tokens, list(self._pieces), self._after
+        return other
+
     def mark(self) -> None:
         """A step begins: `undo` goes back to here."""
         self._mark = (len(self._pieces), self.tokens, self._after)

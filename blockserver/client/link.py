@@ -6,6 +6,7 @@ Knows one stream and its history, and whether the server before pushes to it; no
 from __future__ import annotations
 
 import asyncio
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,8 +31,11 @@ MOST_PUSHED_BYTES = 2**20
 MOST_MISSES = 2
 """Pushes in a row that did not come: after so many the client no longer waits for them, but sends each step itself."""
 
-FIRST_GRACE_S = 0.25
+FIRST_GRACE_S = 0.5
 """How long to wait for a pushed step's answer before sending the step, until it is known how long that usually takes."""
+
+LEAST_GRACE_S = 0.05
+"""A step that is sent although its push was only a little late costs nothing but its bytes."""
 
 Connect = Callable[[Hop], ServerStream]
 
@@ -53,6 +57,8 @@ class Link:
     connect: Connect
     stream: ServerStream = field(init=False)
     history: History = field(default_factory=History)
+    last_output: torch.Tensor | None = None
+    """Of the last step."""
     pusher: str | None = None
     """Who may push to it, as it was last told."""
     misses: int = 0
@@ -62,16 +68,21 @@ class Link:
     def __post_init__(self) -> None:
         self.stream = self.connect(self.hop)
 
-    async def step(self, request: StepRequest, *, pushed: bool = False) -> torch.Tensor:
-        """`pushed` says that the server before hands the input on: then it is sent only where that does not work."""
+    async def step(self, request: StepRequest, *, pushed_since: float | None = None) -> torch.Tensor:
+        """`pushed_since` says that the server before hands the input on, and when the step through the chain began: then the
+        input is sent from here only where that does not work."""
         if not self.stream.is_open and self.history.tokens:
             await self._catch_up()
-        if not pushed or self.misses >= MOST_MISSES or not await self._came_by_push():
+        if pushed_since is None or self.misses >= MOST_MISSES or not await self._came_by_push():
             output = await self.stream.ask(request)
             self.pusher = request.push_from or self.pusher
         else:
             output = await self.stream.answer(request)
+            if request.given.hidden.shape[1] == 1:
+                # Longer than the server itself takes, which cannot be seen; but no step that is asked for takes longer.
+                self.stream.pace.note(time.monotonic() - pushed_since)
         self.history.add(request.given)
+        self.last_output = output
         return output
 
     def takes_push(self, sender: Hop, output: torch.Tensor) -> bool:
@@ -88,8 +99,11 @@ class Link:
         self.pusher = None
 
     async def _came_by_push(self) -> bool:
-        clock_s = max(FIRST_GRACE_S if not self.after_push.steps else 2 * self.after_push.slow_s, FIRST_GRACE_S / 5)
-        came = await self.stream.comes_within(clock_s)
+        grace_s = max(self.after_push.slow_s, LEAST_GRACE_S) if self.after_push.steps else FIRST_GRACE_S
+        started = time.monotonic()
+        came = await self.stream.comes_within(grace_s)
+        if came:
+            self.after_push.note(time.monotonic() - started)
         self.misses = 0 if came else self.misses + 1
         return came
 

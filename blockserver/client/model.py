@@ -18,6 +18,7 @@ from typing import TypeVar
 import torch
 from hivemind.p2p import P2P
 
+from blockserver.client.audit import Audit
 from blockserver.client.drafts import Drafts, Eagerness
 from blockserver.client.embeddings import Ends, load_ends
 from blockserver.client.routes import FindRoute, Router, as_router
@@ -95,10 +96,12 @@ class RemoteModel:
         push: bool = True,
         allowed: Collection[str] | None = None,
         blocked: Collection[str] = (),
+        audit: Audit | None = None,
     ) -> Session:
         """A conversation of up to `max_length` tokens. Opens no connection before its first step.
 
-        `span` is all blocks by default. Peers may be restricted to those `allowed`, and others `blocked`, by peer id.
+        `span` is all blocks by default. Peers may be restricted to those `allowed`, and others `blocked`, by peer id. `audit`
+        compares a share of the steps with what other servers compute.
         """
         if not 1 <= max_length <= MAX_LENGTH:
             raise LocalError(f"a session holds 1 to {MAX_LENGTH:,} tokens, prompt and answer together, not {max_length:,}")
@@ -115,6 +118,7 @@ class RemoteModel:
             push=push,
             allowed=None if allowed is None else frozenset(allowed),
             blocked=frozenset(blocked),
+            audit=audit,
         )
 
     async def generate(

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -19,6 +19,7 @@ from itertools import takewhile
 import torch
 from hivemind.p2p import P2P
 
+from blockserver.client.audit import Audit
 from blockserver.client.link import Link, LinkFailed, close, next_server, part_for, replay
 from blockserver.client.no_server import no_server
 from blockserver.client.routes import FindRoute, Router, as_router
@@ -63,6 +64,8 @@ class Session:
     """Use no other peers than these."""
     blocked: frozenset[str] = frozenset()
     """Never use these."""
+    audit: Audit | None = None
+    """Compares a share of the steps with what other servers compute."""
     position: int = field(default=0, init=False)
     """Tokens that went through all blocks."""
     recoveries: int = field(default=0, init=False)
@@ -85,6 +88,11 @@ class Session:
         await self.close()
 
     async def close(self) -> None:
+        if self.audit is not None:
+            await self.audit.finish()
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
         chain, self._chain = self._chain, []
         await close(chain)
 
@@ -100,12 +108,20 @@ class Session:
         servers are there but fail each time. After an error the session stands where it stood before the step.
         """
         given = self._checked(hidden, hypo_ids, prompts)
-        self._batch = hidden.shape[0]
+        if self._batch != hidden.shape[0]:
+            # The session is empty, but servers have reserved cache for as many rows as it had.
+            await self._hang_up()
+            self._batch = hidden.shape[0]
         if not self._chain:
             self._chain = await self._find_first()
+        for link in self._chain:
+            if link.stream.has_ended:  # it was idle while others waited for its cache: no fault, and the way is known
+                link.disconnect()
         with self._all_or_nothing():
             output = await self._through(given)
         self.position += hidden.shape[1]
+        if self.audit is not None:
+            self.audit.consider(self._chain, hidden.shape[1], self._find, self._router.about)
         return output
 
     def rollback(self, position: int) -> None:
@@ -121,14 +137,15 @@ class Session:
     async def _through(self, given: BlockInput) -> torch.Tensor:
         # One id for the whole step, also after a server was replaced: a server that has done it must not do it again.
         at, attempt, step_id, hidden = 0, 0, str(uuid.uuid4()), given.hidden
-        pushed = False
+        began, pushed = time.monotonic(), False
         while at < len(self._chain):
             link = self._chain[at]
             onward = self._onward(at, given)
             before = self._chain[at - 1].hop.peer_id if self.push and at else None
             part = part_for(link, self.span, given, hidden)
+            request = StepRequest(part, step_id, self._rollback_at(at), onward, before)
             try:
-                hidden = await link.step(StepRequest(part, step_id, self._rollback_at(at), onward, before), pushed=pushed)
+                hidden = await link.step(request, pushed_since=began if pushed else None)
             except RemoteError as error:
                 if isinstance(error, BadAnswer):
                     self._distrust(at, onward)
@@ -208,9 +225,9 @@ class Session:
             self._router.forgive()
             return await self._find(self.span)
 
-    async def _find(self, span: Span) -> list[Link]:
+    async def _find(self, span: Span, without: Collection[str] = ()) -> list[Link]:
         tokens = self.max_length * self._batch
-        route = await self._router.find(Wanted(span, tokens, self.push, self.allowed, self.blocked))
+        route = await self._router.find(Wanted(span, tokens, self.push, self.allowed, self.blocked | frozenset(without)))
         return [Link(hop, self._connect) for hop in route]
 
     def _connect(self, hop: Hop) -> ServerStream:
@@ -224,7 +241,7 @@ class Session:
         batch, tokens, size = hidden.shape
         if not tokens or not batch:
             raise LocalError("a step needs at least one token")
-        if self._batch and self._chain and batch != self._batch:
+        if self.position and batch != self._batch:
             raise LocalError(f"the session was begun with a batch of {self._batch}, not {batch}")
         if self.position + tokens > self.max_length:
             raise LocalError(f"the session was opened for {self.max_length} tokens")

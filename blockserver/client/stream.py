@@ -34,6 +34,8 @@ ALIVE_S = 1.0
 """For the answer to "are you there?" of a server that is connected; several round trips around the world."""
 
 Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+_Reading = asyncio.Task[tuple[Any, Any]]
+"""An answer, or a refusal."""
 
 
 _GONE = (P2PDaemonError, ControlFailure, DispatchFailure, OSError)
@@ -74,11 +76,16 @@ class ServerStream:
         self._max_length = max_length
         self._limits = limits or Limits()
         self._pipe: Pipe | None = None
-        self._reading: asyncio.Task[tuple[runtime_pb2.ExpertResponse | None, runtime_pb2.RPCError | None]] | None = None
+        self._reading: _Reading | None = None
 
     @property
     def is_open(self) -> bool:
         return self._pipe is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Between two steps: whether the server has closed the session meanwhile, as it does with idle ones."""
+        return self._reading is not None and self._reading.done()
 
     async def step(
         self,
@@ -123,18 +130,24 @@ class ServerStream:
         assert self._reading is not None
         reading, self._reading = self._reading, None
         output = _output(self._read(reading), request.given.hidden)
+        self._listen()
         start = self.position if request.position is None else request.position
         self.position = start + request.given.hidden.shape[1]
         return output
 
     async def comes_within(self, seconds: float) -> bool:
         """Whether an answer, or the stream's end, is there. Nothing of it is lost where it comes later."""
-        if self._pipe is None:
+        reading = self._listen()
+        if reading is None:
             return False
-        # A task that goes on: a time limit around the reading itself would throw away half a message.
-        self._reading = self._reading or asyncio.ensure_future(P2P.receive_protobuf(runtime_pb2.ExpertResponse, self._pipe[0]))
-        await asyncio.wait({self._reading}, timeout=max(seconds, 0.0))
-        return self._reading.done()
+        await asyncio.wait({reading}, timeout=max(seconds, 0.0))
+        return reading.done()
+
+    def _listen(self) -> _Reading | None:
+        """A task that goes on: a time limit around the reading itself would throw away half a message."""
+        if self._reading is None and self._pipe is not None:
+            self._reading = asyncio.ensure_future(P2P.receive_protobuf(runtime_pb2.ExpertResponse, self._pipe[0]))
+        return self._reading
 
     async def close(self) -> None:
         """Ends the session without waiting for the server, which frees its cache when it sees the stream end."""
@@ -196,7 +209,7 @@ class ServerStream:
         if isinstance(error, _GONE) and not isinstance(error, P2PHandlerError):
             raise Unreachable(f"{self.hop.peer_id} cannot be reached any more: {error}") from error
 
-    def _read(self, reading: asyncio.Task[tuple[Any, Any]]) -> runtime_pb2.ExpertResponse:
+    def _read(self, reading: _Reading) -> runtime_pb2.ExpertResponse:
         try:
             answer, refusal = reading.result()
         except (EOFError, OSError) as error:

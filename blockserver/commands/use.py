@@ -15,7 +15,7 @@ from blockserver.running import run
 
 
 def chat(
-    question: Annotated[str, typer.Argument(help="What to ask.")],
+    question: Annotated[str | None, typer.Argument(help="What to ask; without it, a conversation.")] = None,
     model: Annotated[Path | None, flag("Folder with the model's embeddings and tokenizer.", "--model")] = None,
     initial_peers: options.InitialPeers = [],  # noqa: B006
     prefix: options.Prefix = None,
@@ -24,10 +24,19 @@ def chat(
     top_k: Annotated[int, flag("Draw from the k likeliest tokens; 0 from all.", "--top-k")] = 0,
     top_p: Annotated[float, flag("Draw from the likeliest tokens of this total probability.", "--top-p")] = 1.0,
     seed: Annotated[int | None, flag("The same seed gives the same answer.", "--seed")] = None,
+    drafts: Annotated[
+        str, flag("Guess ahead: lookup (from the text so far), none, or a folder with a small model.", "--drafts")
+    ] = "lookup",
+    push: Annotated[bool, flag("Let servers hand on to each other.", "--push/--no-push")] = True,
+    audit: Annotated[float, flag("Share of steps, 0 to 1, that a second server computes too, to compare.", "--audit")] = 0.0,
+    allow: Annotated[list[str], flag("Use this peer and those allowed besides, no others; may be repeated.", "--allow")] = [],  # noqa: B006
+    block: Annotated[list[str], flag("Never use this peer; may be repeated.", "--block")] = [],  # noqa: B006
+    site: options.Site = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
 ) -> None:
     from blockserver.client import chat as chatting
     from blockserver.client.sampling import Sampling
+    from blockserver.client.terminal import talk
     from swarm.dht.addresses import parse_peer_addresses
 
     demo = find_demo()
@@ -41,14 +50,24 @@ def chat(
             parse_peer_addresses(peers),
             prefix,
             Sampling(max_new_tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed),
+            push=push,
+            drafts=drafts,
+            audit_share=audit,
+            monitor=site or (demo.site if demo else None),
+            allowed=tuple(map(_peer, allow)),
+            blocked=tuple(map(_peer, block)),
         )
     )
 
     async def ask() -> None:
-        answer = await chatting.ask(config, question, _write)
-        _write("\n")
-        if not quiet:
-            typer.echo(chatting.describe(answer), err=True)
+        async with chatting.conversation(config) as made:
+            if question is None:
+                await talk(made, _write, (lambda text: None) if quiet else _tell)
+                return
+            answer = await made.ask(question, _write)
+            _write("\n")
+            if not quiet:
+                typer.echo(chatting.describe(answer), err=True)
 
     raise typer.Exit(run(ask()))
 
@@ -80,6 +99,21 @@ def _site(given: str | None, command: str) -> str:
     if address is None:
         options.usage(f"{command}: no demo runs from this folder, so --site is needed")
     return address
+
+
+def _peer(text: str) -> str:
+    from swarm.errors import BadRecord, LocalError
+    from swarm.wire.keys import parse_peer_id
+
+    try:
+        return parse_peer_id(text)
+    except BadRecord as error:
+        raise LocalError(f"{text[:80]!r} is no peer id") from error
+
+
+def _tell(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
 
 
 def _write(text: str) -> None:

@@ -100,6 +100,20 @@ def test_chat_without_a_demo_says_what_is_needed() -> None:
     assert "--model and --initial-peers are needed" in result.output
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--audit", "2"], "share of steps to audit is 0 to 1"),
+        (["--allow", "me"], "'me' is no peer id"),
+        (["--temperature", "-1"], "temperature"),
+    ],
+)
+def test_chat_says_which_flag_is_wrong(flags: list[str], said: str, tiny: tuple[Path, PreTrainedModel]) -> None:
+    result = sepal("chat", "hello", "--model", str(tiny[0]), "--initial-peers", NOBODY, *flags)
+    assert result.exit_code == 2
+    assert said in result.output
+
+
 def test_chat_beside_a_demo_that_is_gone_says_so(tiny: tuple[Path, PreTrainedModel]) -> None:
     folder = Path(".run")
     folder.mkdir()

@@ -85,7 +85,8 @@ async def test_beams_prompts_and_rollbacks_are_right_and_survive_a_loss(
     chain = [servers[1], servers[2], servers[4]]
     async with session(client, chain, push=push) as one:
         outputs = await beam_search(one, servers[victim] if victim else None)
-        assert one.recoveries == (2 if victim else 0)
+        # A server that has ended the session by the time of the next step is just called again.
+        assert one.recoveries <= (2 if victim else 0)
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output, right, **SAME)
 
@@ -104,6 +105,31 @@ async def test_a_batch_survives_the_loss_of_a_server_whose_twin_takes_over(clien
     lost.handler.set_engine(lost.engine)
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output, right, **SAME)
+
+
+async def test_a_session_that_a_server_ended_while_it_was_idle_goes_on_there(client: P2P, servers: list[Serving]) -> None:
+    """No fault: others needed the cache. Nobody is banned for it."""
+    async with session(client, servers[:1]) as plain:
+        expected = [await plain.step(hidden(1, 1, 3)), await plain.step(hidden(2, 1, 1))]
+    async with session(client, servers[1:]) as one:
+        outputs = [await one.step(hidden(1, 1, 3))]
+        route = one.route
+        lost = next(server for server in servers if server.peer_id == route[1].peer_id)
+        lose(lost)
+        await asyncio.wait_for(one._chain[1].stream._reading, 20)
+        outputs.append(await one.step(hidden(2, 1, 1)))
+        assert (one.recoveries, one.route) == (0, route)
+    for output, right in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(output, right, **SAME)
+
+
+async def test_an_empty_session_may_go_on_with_another_batch(client: P2P, servers: list[Serving]) -> None:
+    async with session(client, servers[:1]) as plain:
+        expected = await plain.step(hidden(2, 3, 2))
+    async with session(client, servers[1:]) as one:
+        await one.step(hidden(1, 1, 3))
+        one.rollback(0)
+        torch.testing.assert_close(await one.step(hidden(2, 3, 2)), expected, **SAME)
 
 
 async def test_a_session_may_be_over_a_part_of_the_blocks(client: P2P, servers: list[Serving]) -> None:

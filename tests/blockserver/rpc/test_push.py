@@ -93,9 +93,10 @@ def onward(streams: list[ServerStream]) -> list[protocol.NextServer]:
 
 async def received(stream: ServerStream) -> torch.Tensor:
     """What the server says without being asked."""
-    assert stream._pipe is not None
-    async with asyncio.timeout(20):
-        answer, refusal = await P2P.receive_protobuf(runtime_pb2.ExpertResponse, stream._pipe[0])
+    assert await stream.comes_within(20)
+    reading, stream._reading = stream._reading, None
+    assert reading is not None
+    answer, refusal = reading.result()
     assert answer is not None, refusal
     return tensors.decode(answer.tensors[0])
 
