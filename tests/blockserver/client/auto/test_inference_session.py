@@ -104,6 +104,7 @@ def test_hidden_states_may_be_stepped_through_some_of_the_blocks(distributed: Di
         assert [hop.span for hop in session.route] == [Span(1, 2), Span(2, 4), Span(4, 5)]
 
 
+@pytest.mark.slow
 def test_a_server_that_dies_between_two_calls_is_not_noticed(tiny: Whole) -> None:
     with handlers(tiny[0], Span(0, 3), Span(3, 6), Span(3, 6)) as servers:
         model = servers.model()

@@ -79,6 +79,7 @@ def test_an_edit_counts_in_forward_and_in_every_step_of_generate(distributed: Di
     assert distributed.generate(IDS, **GREEDY).tolist() == plain.tolist()
 
 
+@pytest.mark.slow
 def test_the_path_may_be_chosen(tiny: Whole) -> None:
     with handlers(tiny[0], Span(0, 6), Span(0, 4), Span(2, 6)) as servers:
         model = servers.model()

@@ -43,6 +43,7 @@ def trainable(request: pytest.FixtureRequest, tiny: Whole, threaded: Swarm) -> I
         yield model
 
 
+@pytest.mark.slow
 def test_three_servers_teach_two_rows_by_heart_and_a_file_keeps_them(tiny: Whole, threaded: Swarm, tmp_path: Path) -> None:
     """Deep prompts and a LoRA learn; the blocks and all else stay as they are."""
     assert len(threaded.peers) == 3
