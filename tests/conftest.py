@@ -6,7 +6,6 @@ import logging
 import sys
 
 import pytest
-
 from hypothesis import settings
 
 # How long an example takes is the machine's business: on a busy one any of them may be slow once.

@@ -18,7 +18,7 @@ from monitor.alerts.forms import MAX_TARGET, read_form
 from monitor.alerts.messages import about
 from monitor.alerts.models import Subscription, Way
 from monitor.alerts.rules import Topic
-from monitor.callers import caller_of
+from monitor.limits import address_of
 from monitor.swarms import WatchedSwarm, configured, named
 
 TOPICS = {
@@ -43,7 +43,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
     if request.method != "POST" or complaints:
         return _form(request, swarm, page, 422 if complaints and request.method == "POST" else 200)
     try:
-        limits.count("asked", caller_of(request), limits.ASKED_AN_HOUR)
+        limits.count("asked", address_of(request), limits.ASKED_AN_HOUR)
         made = subscribing.subscribe(swarm.name, asked, datetime.now(UTC))
     except subscribing.Refused as error:
         return _form(request, swarm, {**page, "complaints": [str(error)]}, 409)

@@ -14,6 +14,8 @@ from monitor.api.caching import FOREVER, note_rule
 from monitor.api.problems import SNAPSHOT_FORGOTTEN, UNKNOWN_CRAWL, UNKNOWN_SNAPSHOT, Problem
 from monitor.api.servers import State
 from monitor.api.typed import Document, Fresh, Moment, Pair, PeerId, Prefix, SwarmName, freshness
+from monitor.hiding.models import hidden_list
+from monitor.hiding.rules import HiddenList, text_of
 from monitor.models import Crawl, CrawlOutcome, KeptSnapshot
 from monitor.privacy import without_addresses
 from monitor.published import rfc3339
@@ -128,7 +130,8 @@ def crawl(request: HttpRequest, crawl_id: Id) -> dict[str, Any]:
             UNKNOWN_CRAWL, f"there is no check {crawl_id}; they are kept for seven days, and /api/v1/crawls lists them"
         )
     note_rule(request, FOREVER)
-    records = [{name: _printable(text) for name, text in record.items()} for record in row.dropped]
+    hidden = hidden_list()
+    records = [{name: _printable(text, hidden) for name, text in record.items()} for record in row.dropped]
     return {**crawl_document(row), "dropped_records": records}
 
 
@@ -144,7 +147,8 @@ def snapshot(request: HttpRequest, snapshot_id: Id) -> HttpResponse:
             )
         raise Problem(UNKNOWN_SNAPSHOT, f"there is no snapshot {snapshot_id}")
     note_rule(request, FOREVER)
-    return HttpResponse(zlib.decompress(kept.document), content_type="application/json; charset=utf-8")
+    told = hidden_list().scrubbed(zlib.decompress(kept.document).decode())
+    return HttpResponse(told, content_type="application/json; charset=utf-8")
 
 
 def crawl_document(row: Crawl) -> dict[str, Any]:
@@ -166,6 +170,6 @@ def crawl_document(row: Crawl) -> dict[str, Any]:
     }
 
 
-def _printable(text: object) -> str:
+def _printable(text: object, hidden: HiddenList) -> str:
     """Anybody may have written it."""
-    return clean_text(without_addresses(str(text)), MAX_TEXT) or ""
+    return clean_text(without_addresses(text_of(str(text), hidden)), MAX_TEXT) or ""

@@ -14,7 +14,7 @@ from monitor.api.problems import UNKNOWN_SERVER, Problem
 from monitor.api.typed import Document, Fresh, Moment, OfModel, Pair, PeerId, Prefix, SwarmName, freshness
 from monitor.documents import server_document
 from monitor.published import Watch, beliefs
-from monitor.serving import FULL
+from monitor.serving import FULL, QUARANTINED
 from swarm.snapshot import Outcome, PeerState
 
 router = Router(tags=["servers"])
@@ -60,7 +60,8 @@ class ServerPart(Document):
     )
     state: State = Field(
         description="`online` answers and serves its blocks; `full` does too, with no cache left for another session; `joining`"
-        " loads; `unreachable` did not answer; `gone` is no longer announced; `not checked` was not dialled",
+        " loads; `unreachable` did not answer; `gone` is no longer announced; `not checked` was not dialled; `quarantined` is set aside by the"
+        " site's staff",
         examples=["online"],
     )
     state_since: Moment | None = Field(description="Since when, as far as the monitor saw")

@@ -10,13 +10,13 @@ from django.http.response import HttpResponseBase
 from django.views.decorators.http import require_safe
 
 from monitor import queries
-from monitor.callers import caller_of
 from monitor.feeds import badges
 from monitor.feeds.answers import NoSuchSwarm, cacheable, problem, swarm_of
 from monitor.feeds.incidents import ATOM, JSON_FEED, LISTED, Feed, atom, entry, json_feed
 from monitor.feeds.slots import Full, Slots
 from monitor.feeds.stream import Stream
 from monitor.history.incidents import confirmed
+from monitor.limits import address_of
 from monitor.models import WatchedModel
 from monitor.published import standing
 from monitor.swarms import WatchedSwarm
@@ -37,7 +37,7 @@ async def events(request: HttpRequest) -> HttpResponseBase:
         return problem(405, "the stream is read with GET")
     try:
         watched = swarm_of(request)
-        free = slots.take(caller_of(request))
+        free = slots.take(address_of(request))
     except NoSuchSwarm as error:
         return problem(404, str(error))
     except Full as error:

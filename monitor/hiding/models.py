@@ -6,7 +6,7 @@ import secrets
 from typing import Any, ClassVar
 
 from django.db import models
-from django.db.models import Count, Max, Q
+from django.db.models import Q
 
 from monitor.hiding.rules import HiddenList, name_key
 
@@ -54,9 +54,3 @@ def hidden_list() -> HiddenList:
         names=frozenset(value for kind, value, _ in rows if kind == Kind.NAME),
         peers={value: alias for kind, value, alias in rows if kind == Kind.PEER},
     )
-
-
-def hidden_mark() -> str:
-    """Another one whenever the list has changed: for whoever keeps answers. One query."""
-    found = Hidden.objects.aggregate(count=Count("pk"), newest=Max("pk"))
-    return f"{found['count']}.{found['newest'] or 0}"

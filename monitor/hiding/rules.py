@@ -77,8 +77,8 @@ def _published(published: Published, hidden: HiddenList) -> Published:
         ),
         absent={prefix: tuple(_server(s, hidden) for s in servers) for prefix, servers in published.absent.items()},
         crawl=_crawl(published.crawl, hidden),
-        crawl_failure=_text(published.crawl_failure, hidden),
-        held=_text(published.held, hidden),
+        crawl_failure=text_of(published.crawl_failure, hidden),
+        held=text_of(published.held, hidden),
         sightings={(prefix, hidden.shown(peer)): seen for (prefix, peer), seen in published.sightings.items()},
     )
 
@@ -87,17 +87,17 @@ def _crawl(crawl: CrawlFacts, hidden: HiddenList) -> CrawlFacts:
     """Errors quote whom they met."""
     return replace(
         crawl,
-        failure=_text(crawl.failure, hidden),
-        held=_text(crawl.held, hidden),
-        confirmed=_text(crawl.confirmed, hidden),
-        split=_text(crawl.split, hidden),
-        addresses=tuple(replace(state, detail=_text(state.detail, hidden)) for state in crawl.addresses),
+        failure=text_of(crawl.failure, hidden),
+        held=text_of(crawl.held, hidden),
+        confirmed=text_of(crawl.confirmed, hidden),
+        split=text_of(crawl.split, hidden),
+        addresses=tuple(replace(state, detail=text_of(state.detail, hidden)) for state in crawl.addresses),
     )
 
 
 def _model(model: Model, hidden: HiddenList) -> Model:
     repository = None if model.repository and hidden.hides(model.repository) else model.repository
-    conflict = _text(model.conflict, hidden)
+    conflict = text_of(model.conflict, hidden)
     return replace(model, repository=repository, conflict=conflict, servers=tuple(_server(s, hidden) for s in model.servers))
 
 
@@ -116,17 +116,18 @@ def _server(server: Server, hidden: HiddenList) -> Server:
     )
     if visit is not None:
         version = None if visit.version and (unlisted or hidden.hides(visit.version)) else visit.version
-        detail = "" if unlisted else _text(visit.detail, hidden)
+        detail = "" if unlisted else text_of(visit.detail, hidden)
         addresses = () if unlisted else visit.addresses
         visit = replace(visit, peer_id=hidden.shown(visit.peer_id), version=version, detail=detail, addresses=addresses)
-    conflict = _text(server.conflict, hidden)
+    conflict = text_of(server.conflict, hidden)
     return replace(server, peer_id=hidden.shown(server.peer_id), record=record, visit=visit, conflict=conflict)
 
 
 def _dropped(record: Dropped, hidden: HiddenList) -> Dropped:
-    return replace(record, subkey=_text(record.subkey, hidden), detail=_text(record.detail, hidden))
+    return replace(record, subkey=text_of(record.subkey, hidden), detail=text_of(record.detail, hidden))
 
 
-def _text(text: str, hidden: HiddenList) -> str:
+def text_of(text: str, hidden: HiddenList) -> str:
+    """A stranger's text as it may be shown."""
     scrubbed: str = hidden.scrubbed(text)
     return HIDDEN_WORDS if hidden.hides(text) else scrubbed

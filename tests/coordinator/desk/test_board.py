@@ -146,7 +146,7 @@ def test_the_queries_of_the_board_do_not_grow_with_the_swarm(django_assert_max_n
     client = logged_in()
     seen(model(4, server("a", 0, 4)), ago_s=40)
     client.get("/admin/")
-    with django_assert_max_num_queries(18) as small:
+    with django_assert_max_num_queries(23) as small:
         client.get("/admin/")
     seen(model(120, *(server(f"s{n}", n % 100, n % 100 + 20) for n in range(150))))
     with django_assert_max_num_queries(len(small)):

@@ -82,7 +82,7 @@ def test_parameters_and_members_are_told_with_their_kinds() -> None:
     current = next(one for one in listed["/api/v1/hint"].body if one.name == "current")
     assert current.kind.endswith("or null")
     members = [one.name for one in listed["/api/v1/needed"].answers[0].fields]
-    assert members[:2] == ["items", "items[].prefix"]
+    assert {"items", "items[].prefix"} <= set(members)
 
 
 @pytest.mark.django_db
@@ -99,7 +99,5 @@ def test_every_error_leads_to_what_one_can_do(client: Client) -> None:
     for answer in wrong:
         problem = answer.json()
         assert answer["Content-Type"].startswith("application/problem+json") and problem["status"] == answer.status_code
-        page, _, anchor = problem["type"].partition("#")
-        if page == "/docs/api":
-            assert f'id="{anchor}"' in text, problem
+        assert f'href="{problem["type"]}"' in text and client.get(problem["type"]).status_code == 200, problem
     assert {kind.status for kind in CATALOGUE} >= {answer.status_code for answer in wrong} | {401, 429, 500, 503}

@@ -213,6 +213,7 @@ def test_a_blind_monitor_advises_nobody_and_says_when_to_come_back(client: Clien
     assert int(response["Retry-After"]) > 0
 
 
+@pytest.mark.django_db
 def test_each_kind_of_problem_has_a_page(client: Client) -> None:
     listed = client.get("/docs/errors").content.decode()
     for kind in CATALOGUE:

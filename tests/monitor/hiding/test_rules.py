@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from monitor import queries
-from monitor.hiding.models import Hidden, hidden_list, hidden_mark
+from monitor.hiding.models import Hidden, hidden_list
 from monitor.hiding.rules import HiddenList, name_key, redacted
 from monitor.published import Published, Watch, standing
 from swarm.snapshot import Server
@@ -104,13 +104,3 @@ def test_operators_hide_and_show_by_a_command(capsys: pytest.CaptureFixture[str]
     assert not hidden_list().names and peer_id("c") in hidden_list().peers
     with pytest.raises(CommandError):
         call_command("hide", "peer", "nobody")
-
-
-def test_the_mark_of_the_list_changes_with_it() -> None:
-    marks = [hidden_mark()]
-    first = Hidden.objects.create(kind="name", value="one")
-    marks.append(hidden_mark())
-    first.delete()
-    Hidden.objects.create(kind="name", value="two")
-    marks.append(hidden_mark())
-    assert len(set(marks)) == 3 and hidden_mark() == marks[-1]
