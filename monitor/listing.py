@@ -15,7 +15,7 @@ from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.snapshot import PeerState, Server
 
 A_PAGE = 25
-STATES = ("online", "full", "joining", "leaving", "unreachable", "gone", "not checked")
+STATES = ("online", "full", "joining", "leaving", "unreachable", "gone", "not checked", "quarantined")
 STATE_MEANINGS = {
     "online": "serves its blocks; clients pass through it",
     "full": "serves its blocks, but has no cache left for another session",
@@ -24,6 +24,7 @@ STATE_MEANINGS = {
     "unreachable": "announces itself, but did not answer us; clients may fail as well",
     "gone": "announces itself no more; listed for an hour",
     "not checked": "there was no time to ask it, or its record could not be read",
+    "quarantined": "set aside by this site's staff; it counts for nothing",
 }
 MAX_BLOCK = 9_999
 

@@ -8,7 +8,7 @@
     replay.py       the pages as they were at an earlier check
     throttle.py     failed log-ins, by name and by address; forms.py the log-in form
     site.py         the admin's addresses; policy.py its content policy; pages.py its doors
-    rulings_admin.py records_admin.py   lists and forms
+    rulings_admin.py hidden_admin.py records_admin.py   lists and forms
 
 Public pages know nothing of this room but what they are told through `monitor.rulings` and the banner at their top.
 """
