@@ -70,7 +70,7 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
             held = doubted.reason if doubted else ""
         failure = last.reason if last and last.outcome == CrawlOutcome.FAILED else ""
         published = _published(success, read_at, interval_s, failure, held, rulings) if success else None
-        if success is not None and newest_crawls(swarm)[0] != success.pk:
+        if success is not None and newest_success(swarm) != success.pk:
             raise Torn
     return Watch(
         swarm=swarm,
@@ -98,7 +98,12 @@ def newest_crawls(swarm: str) -> tuple[int, int]:
     """The ids of the newest crawl that succeeded, and of the newest of all; 0 for none. Whoever has read `watch` since then
     would read the same again."""
     newest = Crawl.objects.of(swarm).order_by("-started_at", "-pk").values_list("pk", flat=True)
-    return newest.filter(outcome=CrawlOutcome.SUCCEEDED).first() or 0, newest.first() or 0
+    return newest_success(swarm), newest.first() or 0
+
+
+def newest_success(swarm: str) -> int:
+    succeeded = Crawl.objects.of(swarm).filter(outcome=CrawlOutcome.SUCCEEDED)
+    return succeeded.order_by("-started_at", "-pk").values_list("pk", flat=True).first() or 0
 
 
 def servers_of(swarm: str, peer_id: str) -> list[Known]:
@@ -176,7 +181,6 @@ def _published(
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
             row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
         )
-    rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),

@@ -26,6 +26,7 @@ from coordinator.models import Lease
 from monitor.alerts.judging import judge
 from monitor.alerts.mail import written
 from monitor.alerts.models import Delivery, Subscription
+from monitor.api.problems import CATALOGUE
 from monitor.exports import making
 from monitor.feeds import events
 from monitor.feeds.changes import snapshot_data
@@ -36,6 +37,7 @@ from monitor.hiding.models import Hidden
 from monitor.history import rollups
 from monitor.history.minutes import midnight
 from monitor.history.models import Incident, RolledUp
+from monitor.models import Crawl, KeptSnapshot
 from monitor.queries import watch
 from monitor.store import store
 from swarm.snapshot import AddressState, Dropped, Model, Server
