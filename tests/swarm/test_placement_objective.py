@@ -51,8 +51,12 @@ def test_the_best_window_of_each_server_is_the_one_that_lowers_phi_most(swarm: M
             return phi(swarm.num_blocks, there, ground.ideal, rates, operators) - before
 
         options = [after(begin) for begin in range(swarm.num_blocks - size + 1)]
-        assert change == pytest.approx(min(options), rel=1e-6, abs=1e-9 * before)
-        assert options[start] == pytest.approx(min(options), rel=1e-6, abs=1e-9 * before)
+        # The change is a difference of what leaving costs and coming wins: with a block that is next to nothing without this
+        # server both are large, and their last digits are lost.
+        gone = phi(swarm.num_blocks, [h for h in holders if h is not holders[at]], ground.ideal, rates, operators)
+        close = {"rel": 1e-6, "abs": 1e-9 * before + 1e-14 * gone}
+        assert change == pytest.approx(min(options), **close)
+        assert options[start] == pytest.approx(min(options), **close)
 
 
 @given(crowds(), st.floats(1.0, 50.0))
