@@ -31,7 +31,9 @@ class CompressPages:
         response = self.get_response(request)
         if not _to_be_compressed(request, response):
             return response
-        patch_vary_headers(response, ("Accept-Encoding",))
+        # A page also differs by its theme, which a cookie keeps.
+        is_page = response.headers.get("Content-Type", "").startswith("text/html")
+        patch_vary_headers(response, ("Accept-Encoding", "Cookie") if is_page else ("Accept-Encoding",))
         if "gzip" not in request.headers.get("Accept-Encoding", ""):
             return response
         return _file(request, response) if isinstance(response, StreamingHttpResponse) else _page(cast(HttpResponse, response))

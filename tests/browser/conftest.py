@@ -47,6 +47,10 @@ def running_site(**more: str) -> Iterator[tuple[str, dict[str, str]]]:
             yield f"http://127.0.0.1:{_listening_port(process)}", own
         finally:
             process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()  # Where its Redis is gone, daphne sometimes never finishes its farewells.
 
 
 def _listening_port(process: subprocess.Popen[str]) -> int:

@@ -20,6 +20,7 @@
   let lastSaid = -SAY_AT_MOST_EVERY_S;
   let verdict = document.title;
   let saidVerdict = verdict;
+  const timeless = (words) => words.replace(/\d+ (s|min|h|d)\b/g, ""); // that time passes is no news
   let etag = live.dataset.etag;
   let asking = false;
   let asked = null; // names of parts to ask for, or the set of nothing: all
@@ -124,7 +125,7 @@
   };
 
   const sayVerdict = () => {
-    if (verdict === saidVerdict || now() - lastSaid < SAY_AT_MOST_EVERY_S) return;
+    if (timeless(verdict) === timeless(saidVerdict) || now() - lastSaid < SAY_AT_MOST_EVERY_S) return;
     saidVerdict = verdict;
     lastSaid = now();
     byId("verdict-changed").textContent = verdict;
