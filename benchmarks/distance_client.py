@@ -63,7 +63,7 @@ class Client:
     async def parts(self) -> dict[str, float]:
         """Milliseconds of one token: the ways around the chain, the servers' own time, embedding and head.
 
-        All hosts are equally far apart, so the shortest of some pings stands for each way: what is longer was waiting for a core.
+        All hosts are equally far apart, so the shortest of some pings stands for each way: the rest waited for a core.
         """
         pings = [await ping(self.node.p2p, hop.peer_id) for hop in self.route for _ in range(PINGS_OF_A_HOP)]
         round_trip_s = min(pong.round_trip_s for pong in pings if pong is not None)
