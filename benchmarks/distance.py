@@ -9,8 +9,8 @@ routes are chosen by measured pings, nothing is prepared by hand.
 
 Compared in one run, alternating: servers that push to each other and servers that do not; prompt-lookup drafts and none on a
 repetitive text. All texts must be equal. The floor is what the measured parts add up to: half round trips around the chain,
-each server's own time for a token (its time for one hop, less the ping), embedding and head. At the end the server that has a
-replica is killed with -9 amid a text, and the longest pause between two tokens is taken.
+each server's own time for a token (its time for one hop, less the shortest ping), embedding and head. At the end the server
+that has a replica is killed with -9 amid a text, and the longest pause between two tokens is taken.
 """
 
 from __future__ import annotations

@@ -63,6 +63,13 @@ class Look:
 
 
 def finding(wish: Wish, look: Look) -> Finding:
+    found = _found(wish, look)
+    # An outage that was announced is no news. What is well is still said, so that an alarm of before can end.
+    expected = bool(wish.prefix) and look.seen.rulings.maintenance_of(wish.prefix) is not None
+    return _nothing(look) if found.bad and expected else found
+
+
+def _found(wish: Wish, look: Look) -> Finding:
     return {
         Topic.MODEL: _model,
         Topic.REDUNDANCY: _redundancy,

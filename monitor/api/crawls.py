@@ -118,7 +118,8 @@ def crawls(
     if outcome is not None:
         rows = rows.filter(outcome=outcome)
     page, more = paging.page_of(rows.defer("dropped", "addresses")[: limit + 1], limit, lambda row: row.pk)
-    items = [crawl_document(row) for row in page]
+    hidden = hidden_list()
+    items = [crawl_document(row, hidden) for row in page]
     return {"items": items, "next": paging.following(request, response, more), **freshness(seen)}
 
 
@@ -132,7 +133,7 @@ def crawl(request: HttpRequest, crawl_id: Id) -> dict[str, Any]:
     note_rule(request, FOREVER)
     hidden = hidden_list()
     records = [{name: _printable(text, hidden) for name, text in record.items()} for record in row.dropped]
-    return {**crawl_document(row), "dropped_records": records}
+    return {**crawl_document(row, hidden), "dropped_records": records}
 
 
 @router.get("/snapshots/{snapshot_id}", response=SnapshotDocument, summary="The swarm as it was seen at one moment")
@@ -151,7 +152,7 @@ def snapshot(request: HttpRequest, snapshot_id: Id) -> HttpResponse:
     return HttpResponse(told, content_type="application/json; charset=utf-8")
 
 
-def crawl_document(row: Crawl) -> dict[str, Any]:
+def crawl_document(row: Crawl, hidden: HiddenList) -> dict[str, Any]:
     return {
         "id": row.pk,
         "swarm": row.swarm,
@@ -159,9 +160,9 @@ def crawl_document(row: Crawl) -> dict[str, Any]:
         "finished_at": rfc3339(row.finished_at.timestamp()),
         "duration_seconds": round(row.duration_s, 3),
         "outcome": row.outcome,
-        "reason": row.reason or None,
+        "reason": text_of(row.reason, hidden) or None,
         "suspicion": row.suspicion or None,
-        "confirmed": row.confirmed or None,
+        "confirmed": text_of(row.confirmed, hidden) or None,
         "observed_at": rfc3339(row.observed_at.timestamp()) if row.observed_at else None,
         "bootstraps_up": sum(map(bool, row.bootstraps.values())),
         "bootstraps": len(row.bootstraps),
