@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
-from django.db import OperationalError as DatabaseDown
+from django.db import InterfaceError, OperationalError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
@@ -88,8 +88,9 @@ def _install_absences(api: NinjaAPI) -> None:
     def not_seen(request: HttpRequest, error: NotSeen) -> HttpResponse:
         return Problem(kinds.NOT_SEEN, str(error)).response()
 
-    @api.exception_handler(DatabaseDown)
-    def no_database(request: HttpRequest, error: DatabaseDown) -> HttpResponse:
+    @api.exception_handler(OperationalError)
+    @api.exception_handler(InterfaceError)
+    def no_database(request: HttpRequest, error: Exception) -> HttpResponse:
         log.warning("%s %s: the database does not answer: %s", request.method, request.path, error)
         return Problem(kinds.UNAVAILABLE, "the database does not answer").response()
 
