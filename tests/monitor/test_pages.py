@@ -102,7 +102,7 @@ def test_names_and_versions_from_strangers_are_escaped(client: Client) -> None:
     record = replace(hostile.record, public_name='<script>alert("x")</script>', version='"><img src=x>')
     unvisited = replace(hostile, record=record, visit=replace(hostile.visit, version=None))  # type: ignore[type-var]
     seed(model(1, unvisited), dropped=(Dropped("tiny-hf.0", "'<b>'", "subkey", "<i>no peer id</i>"),))
-    for html in (page(client), page(client, "/"), page(client, "/m/tiny-hf?fragment=1")):
+    for html in (page(client), page(client, "/"), page(client, "/m/tiny-hf?fragment=all")):
         assert "<script>alert" not in html and "<img src=x" not in html and "<i>no peer" not in html
     assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;" in page(client)
 
