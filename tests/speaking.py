@@ -35,6 +35,8 @@ def save_speaking_model(folder: Path) -> PreTrainedModel:
     config = tiny_config("llama")
     config.vocab_size = len(tokenizer)
     config.max_position_embeddings = 1024
+    # Its words are drawn at random: one that ends them would now and then come first.
+    config.eos_token_id = None
     torch.manual_seed(0)
     model: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
     with torch.no_grad():

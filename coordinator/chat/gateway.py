@@ -19,6 +19,7 @@ from coordinator.chat.conversation import Turns
 MANNER = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 256}
 """Lively, and short enough for volunteers' machines."""
 LENS_TOP = 3
+WORDLESS = "The model ended its answer without a word; ask again, or differently."
 STATE_S = 3.0
 """For the gateway's word on itself: a page must not wait for a gateway that is gone."""
 QUIET_S = 30.0
@@ -99,6 +100,8 @@ async def answer(model: str, turns: Turns, address: str) -> Answer:
             text.append(event.text)
         elif isinstance(event, Report):
             report = event
+    if not text:
+        raise Cannot(WORDLESS)
     return Answer("".join(text), report)
 
 

@@ -107,6 +107,8 @@ async def _lines(said: Said, address: str) -> AsyncIterator[str]:
             if isinstance(event, gateway.Text):
                 text.append(event.text)
             yield _line(shown.event(event))
+        if not text:
+            raise Cannot(gateway.WORDLESS)
         turns = (*said.turns, Turn(role="assistant", content="".join(text)))
         yield _line({"history": conversation.write_history(turns)})
     except Cannot as error:

@@ -23,14 +23,18 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             yield address
 
 
+PATIENCE_MS = 60_000
+"""Servers, gateway and browser share one machine."""
+
+
 def test_a_question_is_answered_by_the_swarm_and_the_lens_looks_into_every_block(open_page: Callable[..., Page]) -> None:
     page = open_page("/chat")
     expect(page.locator("main > .quiet").first).to_contain_text("speaking, served by volunteers")
     page.get_by_label("Your question").fill("Hello")
     page.get_by_role("button", name="Send").click()
-    expect(page.locator(".answered")).to_contain_text(f"(blocks 0–{NUM_BLOCKS - 1})")
-    expect(page.locator(".answered")).to_contain_text("tok/s")
+    expect(page.locator(".answered")).to_contain_text(f"(blocks 0–{NUM_BLOCKS - 1})", timeout=PATIENCE_MS)
+    expect(page.locator(".answered")).to_contain_text("tok/s", timeout=PATIENCE_MS)
     assert page.locator(".turn.assistant .said").inner_text()
     page.get_by_role("button", name="Logit lens").click()
-    expect(page.locator("#lens tbody tr")).to_have_count(NUM_BLOCKS + 1)
+    expect(page.locator("#lens tbody tr")).to_have_count(NUM_BLOCKS + 1, timeout=PATIENCE_MS)
     expect(page.locator("#lens tbody tr").last).to_contain_text(str(NUM_BLOCKS - 1))

@@ -112,6 +112,11 @@ async def test_an_answer_that_breaks_off_is_never_taken_for_a_whole_one(
     assert not any("history" in event for event in events)
 
 
+async def test_an_answer_without_a_word_is_said_to_be_none(client: Client, gateway: FakeGateway) -> None:
+    gateway.words = ()
+    assert "without a word" in (await stream(HELLO))[-1]["error"]
+
+
 def test_without_a_gateway_the_page_says_so(client: Client, settings: Any) -> None:
     settings.SEPAL_GATEWAY_URL = ""
     assert "This site has no gateway to the swarm" in page(client)
