@@ -9,6 +9,7 @@ import json
 import zlib
 from typing import Any
 
+from monitor.privacy import without_addresses
 from monitor.published import rfc3339
 from monitor.serving import cache_left_of, shown_state, version_of
 from swarm.coverage import coverage
@@ -36,7 +37,7 @@ def _model(model: Model) -> dict[str, Any]:
     covered = coverage(model)
     return {
         "prefix": model.prefix,
-        "repository": model.repository,
+        "repository": without_addresses(model.repository) if model.repository else None,
         "num_blocks": model.num_blocks,
         "verdict": covered.verdict.value,
         "holes": [[span.start, span.end] for span in covered.holes],
@@ -55,6 +56,6 @@ def _server(server: Server) -> dict[str, Any]:
         "end": server.span.end,
         "throughput_tokens_per_second": server.record.throughput,
         "cache_tokens_left": cache_left_of(server),
-        "version": version_of(server),
+        "version": without_addresses(version_of(server) or "") or None,
         "using_relay": server.record.using_relay,
     }

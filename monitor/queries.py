@@ -13,7 +13,7 @@ from django.db import transaction
 
 from monitor.gate import Held, Suspicion
 from monitor.hiding.models import hidden_list
-from monitor.hiding.rules import HiddenList, redacted
+from monitor.hiding.rules import HiddenList, redacted, server_of
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
 from monitor.published import CrawlFacts, Published, Sighting, Watch
@@ -107,13 +107,16 @@ def newest_success(swarm: str) -> int:
 
 
 def servers_of(swarm: str, peer_id: str) -> list[Known]:
-    """What is known of one peer, for each model that it serves or served within the last week. One query."""
+    """What may be told of one peer, for each model that it serves or served within the last week. Two queries."""
+    hidden = hidden_list()
+    if peer_id in hidden.peers:
+        return []
     rows = ServerRow.objects.filter(model__swarm=swarm, peer_id=peer_id).select_related("model").order_by("model__prefix")
     return [
         Known(
             row.model_id,
             _model(row.model, []),
-            _server(row),
+            server_of(_server(row), hidden),
             Sighting(row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()),
         )
         for row in rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from typing import Annotated, Any, Literal
 
@@ -148,8 +149,20 @@ def snapshot(request: HttpRequest, snapshot_id: Id) -> HttpResponse:
             )
         raise Problem(UNKNOWN_SNAPSHOT, f"there is no snapshot {snapshot_id}")
     note_rule(request, FOREVER)
-    told = hidden_list().scrubbed(zlib.decompress(kept.document).decode())
-    return HttpResponse(told, content_type="application/json; charset=utf-8")
+    return HttpResponse(_as_told(zlib.decompress(kept.document)), content_type="application/json; charset=utf-8")
+
+
+def _as_told(document: bytes) -> bytes:
+    """Whoever was hidden since is not named in old snapshots either."""
+    hidden = hidden_list()
+    if not hidden:
+        return document
+    found = hidden.scrubbed(json.loads(document))
+    for model in found["models"]:
+        model["repository"] = text_of(model["repository"], hidden) if model["repository"] else None
+        for server in model["servers"]:
+            server["version"] = text_of(server["version"], hidden) if server["version"] else None
+    return json.dumps(found, separators=(",", ":"), allow_nan=False).encode()
 
 
 def crawl_document(row: Crawl, hidden: HiddenList) -> dict[str, Any]:

@@ -106,7 +106,7 @@ class StateDocument(Document):
 class ReachableDocument(Document):
     success: bool = Field(description="Whether the peer answered a dial made just now", examples=[True])
     message: str = Field(description="What to do where it did not", examples=["reached"])
-    your_ip: str = Field(description="The address that this request came from", examples=["198.51.100.9"])
+    your_ip: str = Field(description="The address that this request came from", examples=["::1"])
 
 
 @router.get("/state", response=StateDocument, summary="The swarm as health.petals.dev writes it")

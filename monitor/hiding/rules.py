@@ -75,7 +75,7 @@ def _published(published: Published, hidden: HiddenList) -> Published:
             models=tuple(_model(model, hidden) for model in snapshot.models),
             dropped=tuple(_dropped(record, hidden) for record in snapshot.dropped),
         ),
-        absent={prefix: tuple(_server(s, hidden) for s in servers) for prefix, servers in published.absent.items()},
+        absent={prefix: tuple(server_of(s, hidden) for s in servers) for prefix, servers in published.absent.items()},
         crawl=_crawl(published.crawl, hidden),
         crawl_failure=text_of(published.crawl_failure, hidden),
         held=text_of(published.held, hidden),
@@ -98,10 +98,11 @@ def _crawl(crawl: CrawlFacts, hidden: HiddenList) -> CrawlFacts:
 def _model(model: Model, hidden: HiddenList) -> Model:
     repository = None if model.repository and hidden.hides(model.repository) else model.repository
     conflict = text_of(model.conflict, hidden)
-    return replace(model, repository=repository, conflict=conflict, servers=tuple(_server(s, hidden) for s in model.servers))
+    return replace(model, repository=repository, conflict=conflict, servers=tuple(server_of(s, hidden) for s in model.servers))
 
 
-def _server(server: Server, hidden: HiddenList) -> Server:
+def server_of(server: Server, hidden: HiddenList) -> Server:
+    """The server as it may be shown."""
     record, visit = server.record, server.visit
     unlisted = server.peer_id in hidden.peers
     said = (record.public_name, record.version, *record.adapters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from monitor.hiding.models import hidden_list
 from monitor.history.models import Incident
 from monitor.history.rules import Kind
 
@@ -32,10 +33,11 @@ class Trouble:
 
 
 def troubles(swarm: str, prefix: str) -> dict[tuple[str, int], Trouble]:
-    """By state (`no-server`, `one-server`) and block. One query."""
+    """By state (`no-server`, `one-server`) and block. Two queries."""
     found: dict[tuple[str, int], Trouble] = {}
+    hidden = hidden_list()
     for row in Incident.objects.filter(swarm=swarm, model__prefix=prefix, ended_before__isnull=True):
-        left = tuple(Gone(entry["peer_id"], entry["how"], _blocks(entry["blocks"])) for entry in row.left)
+        left = tuple(Gone(hidden.shown(entry["peer_id"]), entry["how"], _blocks(entry["blocks"])) for entry in row.left)
         for block, (after, before) in row.current.items():
             found[_STATE[row.kind], int(block)] = Trouble(after, before, row.pk, row.confirmed_at is not None, left)
     return found
