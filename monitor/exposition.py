@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
@@ -31,17 +31,17 @@ class Format:
     """No series here has a name that an older reader would have to escape; so there are two, whatever else is asked for."""
 
     content_type: str
-    open_metrics: bool
+    render: Callable[[Collector], bytes]
 
     def text(self, collectors: Iterable[Collector]) -> bytes:
         registry = CollectorRegistry(auto_describe=False)
         for collector in collectors:
             registry.register(collector)
-        return openmetrics.generate_latest(registry) if self.open_metrics else generate_latest(registry)
+        return self.render(registry)
 
 
-PLAIN = Format(CONTENT_TYPE_PLAIN_0_0_4, open_metrics=False)
-OPEN_METRICS = Format(openmetrics.CONTENT_TYPE_LATEST, open_metrics=True)
+PLAIN = Format(CONTENT_TYPE_PLAIN_0_0_4, generate_latest)
+OPEN_METRICS = Format(openmetrics.CONTENT_TYPE_LATEST, openmetrics.generate_latest)
 
 
 @dataclass(frozen=True, slots=True)

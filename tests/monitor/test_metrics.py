@@ -23,6 +23,7 @@ from monitor.feeds.publish import publish
 from monitor.models import Crawl
 from monitor.store import store
 from swarm.snapshot import Dropped, PeerState, Server
+from tests.coordinator.desk.people import person
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, seed, unreachable
 from tests.swarms import model, peer_id
 
@@ -321,6 +322,12 @@ def test_what_the_staff_decides_is_told_at_the_next_scrape(client: Client) -> No
     assert scrape(client)["swarm_model_min_redundancy", (("model", "tiny-hf"),)] == 2
     at = datetime.fromtimestamp(NOW, UTC)
     Ruling.objects.create(
-        kind=Kind.QUARANTINE, subject=peer_id("b"), words="wrong", made_at=at, starts_at=at, ends_at=at + timedelta(hours=1)
+        kind=Kind.QUARANTINE,
+        subject=peer_id("b"),
+        words="wrong",
+        starts_at=at,
+        ends_at=at + timedelta(hours=1),
+        made_by=person(),
+        made_at=at,
     )
     assert scrape(client)["swarm_model_min_redundancy", (("model", "tiny-hf"),)] == 1
