@@ -25,7 +25,7 @@ USER sepal
 EXPOSE 8000
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s \
     CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8000/readyz', timeout=4)"]
-CMD ["python", "-m", "daphne", "-b", "0.0.0.0", "-p", "8000", "coordinator.asgi:application"]
+CMD ["python", "-m", "coordinator.web", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM source AS blockserver
 RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.txt -e '.[gateway]'

@@ -3,7 +3,7 @@
     python -m benchmarks.api [--servers 500] [--models 10] [--blocks 80] [--seconds 2] [--rounds 5] [--json FILE]
 
 Beside it, under the same load in the same run, a Flask app that serves one prepared string (health.petals.dev's way): the same
-state document, under Flask's own threaded server with kept connections, and under uvicorn as ours. One process each. All of
+state document, under Flask's own threaded server with kept connections, and under uvicorn, as we are. One process each. All of
 them stand ready all the time and are asked in turn, in rounds; Postgres, Valkey and the writer of crawls run beside all of
 them. The load comes from threads with blocking sockets that read each answer to its end: on two cores it has one of them.
 """
@@ -37,7 +37,6 @@ PATHS = {
     "gaps": "/api/v1/gaps",
     "metrics": "/metrics",
 }
-OURS = "coordinator.asgi:application"
 GZIP = "Accept-Encoding: gzip\r\n"
 READY_WITHIN_S = 60.0
 
@@ -66,27 +65,21 @@ def report(options: argparse.Namespace) -> None:
 def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     prepared = folder / "state.json"
-    with web("daphne", OURS) as by_daphne, web("uvicorn", OURS) as by_uvicorn:
-        ours = {"daphne": by_daphne, "uvicorn": by_uvicorn}
-        prepared.write_bytes(_first_answer(by_daphne, PATHS["state JSON"]))
+    with web("ours") as ours:
+        prepared.write_bytes(_first_answer(ours, PATHS["state JSON"]))
         os.environ["PREPARED"] = str(prepared)
         with web("wsgi", "benchmarks.flask_state:app") as beside, web("flask", str(prepared)) as by_itself:
             state = PATHS["state JSON"]
             contestants = {
-                **{f"state JSON: ours, {server}": (port, state, "") for server, port in ours.items()},
+                "state JSON: ours": (ours, state, ""),
                 "state JSON: Flask, uvicorn": (beside, state, ""),
                 "state JSON: Flask, its own server": (by_itself, state, ""),
-                **{f"state JSON in gzip: ours, {server}": (port, state, GZIP) for server, port in ours.items()},
+                "state JSON in gzip: ours": (ours, state, GZIP),
             }
             figures |= _in_turn(contestants, options)
-        rest = {
-            f"{name}: ours, {server}": (port, path, "")
-            for name, path in PATHS.items()
-            for server, port in ours.items()
-            if path != state
-        }
+        rest = {f"{name}: ours": (ours, path, "") for name, path in PATHS.items() if path != state}
         figures |= _in_turn(rest, options)
-        figures["poller"] = poll(by_daphne, options)
+        figures["poller"] = poll(ours, options)
     return figures
 
 
@@ -233,11 +226,10 @@ class Connection:
 
 
 @contextlib.contextmanager
-def web(server: str, application: str) -> Iterator[int]:
+def web(server: str, application: str = "") -> Iterator[int]:
     port = free_port()
     command = {
-        "daphne": ["-m", "daphne", "-b", HOST, "-p", str(port), "-v", "0", application],
-        "uvicorn": ["-m", "uvicorn", "--host", HOST, "--port", str(port), "--log-level", "error", application],
+        "ours": ["-m", "coordinator.web", "--host", HOST, "--port", str(port)],
         "wsgi": [
             *("-m", "uvicorn", "--interface", "wsgi", "--host", HOST, "--port", str(port), "--log-level", "error", application),
         ],

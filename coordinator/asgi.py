@@ -1,4 +1,4 @@
-"""The web process: pages and API over HTTP, live fragments over WebSockets."""
+"""What the web process serves: pages and API over HTTP, live fragments over WebSockets. How it does is `coordinator.web`'s."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
+from coordinator.closing import Closing
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
-http = get_asgi_application()
+http = Closing(get_asgi_application())
 
 # Only now are Django's applications ready to be imported from.
 from monitor.api.shortcut import Shortcut  # noqa: E402

@@ -56,7 +56,6 @@ SEPAL_GATEWAY_KEY = env.text("SEPAL_GATEWAY_KEY")
 DATA_UPLOAD_MAX_MEMORY_SIZE = 16 * 1024
 
 INSTALLED_APPS = [
-    "daphne",
     "unfold.apps.BasicAppConfig",
     "coordinator.desk.apps.DeskAdminConfig",
     "django.contrib.contenttypes",

@@ -8,14 +8,12 @@ import time
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.views.decorators.http import require_safe
-from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from monitor import queries
+from monitor.api import sight
+from monitor.exposition import exposition, format_of
 from monitor.extensions import registered
 from monitor.feeds.tallies import CrawlCollector
-from monitor.metrics import SwarmCollector
-from monitor.petals_metrics import PetalsCollector
 from monitor.published import MISSED_INTERVALS, ago
 from monitor.queues import QueueCollector
 from monitor.swarms import named
@@ -24,16 +22,10 @@ from monitor.swarms import named
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Of one swarm, so that series carry no label that most sites do not need: others are `/metrics?swarm=NAME`."""
-    swarm = _swarm(request)
-    seen = queries.watch(swarm)
-    registry = CollectorRegistry(auto_describe=False)
-    for collector in (SwarmCollector(seen), CrawlCollector(swarm), QueueCollector(), PetalsCollector(seen)):
-        registry.register(collector)
-    for extension in registered():
-        if extension.collector is not None:
-            registry.register(extension.collector(swarm))
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-    response = HttpResponse(encode(registry), content_type=content_type)
+    swarm, wanted = _swarm(request), format_of(request.headers.get("Accept", ""))
+    others = [extension.collector(swarm) for extension in registered() if extension.collector is not None]
+    text = exposition(sight.current(swarm), [CrawlCollector(swarm), QueueCollector(), *others], wanted)
+    response = HttpResponse(text, content_type=wanted.content_type)
     response["Vary"] = "Accept"
     response["Cache-Control"] = "no-cache"
     return response

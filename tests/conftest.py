@@ -30,6 +30,7 @@ logging.getLogger("asyncio").addFilter(_WithoutTracebacks())
 
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
-    """What the site keeps for half a minute, one test's database would tell the next one."""
-    if (kept := sys.modules.get("monitor.kept")) is not None:
-        kept.forget()
+    """What the site keeps for a while, one test's database would tell the next one."""
+    for name in ("monitor.kept", "monitor.api.sight", "monitor.exposition"):
+        if (keeper := sys.modules.get(name)) is not None:
+            keeper.forget()

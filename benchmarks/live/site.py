@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -35,13 +36,14 @@ def database() -> Iterator[None]:
 @contextmanager
 def web() -> Iterator[tuple[str, int]]:
     """(address, pid) of one web process that answers."""
-    command = [sys.executable, "-m", "daphne", "-e", "tcp:port=0:interface=127.0.0.1", "coordinator.asgi:application"]
+    command = [sys.executable, "-m", "coordinator.web", "--port", "0"]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
-            line = next(line for line in process.stderr if "Listening on TCP address" in line)
+            said = (re.search(r"running on (http://127\.0\.0\.1:\d+)", line) for line in process.stderr)
+            listening = next(found for found in said if found)
             threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield f"http://127.0.0.1:{int(line.rsplit(':', 1)[1])}", process.pid
+            yield listening[1], process.pid
         finally:
             process.terminate()
 

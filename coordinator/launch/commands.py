@@ -14,7 +14,7 @@ DEFAULT_QUEUE: Final = "default"
 
 
 def web(python: str, host: str, port: int) -> list[str]:
-    return [python, "-m", "daphne", "-b", host, "-p", str(port), "coordinator.asgi:application"]
+    return [python, "-m", "coordinator.web", "--host", host, "--port", str(port)]
 
 
 def crawl(python: str) -> list[str]:

@@ -68,6 +68,11 @@ def known_version(swarm: str) -> str | None:
     return version_of(_at(kept.watch, time.time())) if kept else None
 
 
+def forget() -> None:
+    with _lock:
+        _reads.clear()
+
+
 def published_model(seen: Watch, prefix: str) -> tuple[Published, Model]:
     model = seen.published.snapshot.model(prefix) if seen.published else None
     if seen.published is None or model is None:

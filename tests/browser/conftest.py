@@ -1,32 +1,19 @@
-"""A real site (daphne on a free port, on the test's own database) and a real Chromium."""
+"""A real site (the web process on a free port, on the test's own database) and a real Chromium."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from urllib.parse import quote
 
 import pytest
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.db.backends.postgresql.operations import DatabaseOperations
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect, sync_playwright
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.sites import running_site
 
 # Each wait ends with its event; on a busy machine that may take longer than Playwright's 5 s.
 expect.set_options(timeout=20_000)
-
-
-def _database_url() -> str:
-    given = connection.settings_dict
-    user = quote(f"{given['USER']}:{given['PASSWORD']}" if given["PASSWORD"] else given["USER"], safe=":")
-    return f"postgres://{user}@{given['HOST']}:{given['PORT']}/{quote(given['NAME'])}"
 
 
 @pytest.fixture(scope="session")
@@ -34,35 +21,6 @@ def site(django_db_setup: None) -> Iterator[str]:
     """Its address."""
     with running_site() as (address, _):
         yield address
-
-
-@contextmanager
-def running_site(**more: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """(address, what differs in its environment). The line that daphne prints when it listens is what this waits for."""
-    own = {"DATABASE_URL": _database_url(), "SEPAL_CRAWL_INTERVAL_S": "30", "PYTHONUNBUFFERED": "1", **more}
-    env = {**os.environ, **own}
-    command = [sys.executable, "-m", "daphne", "-e", "tcp:port=0:interface=127.0.0.1", "coordinator.asgi:application"]
-    with subprocess.Popen(command, env=env, cwd=ROOT, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield f"http://127.0.0.1:{_listening_port(process)}", own
-        finally:
-            process.terminate()
-            try:
-                process.wait(15)
-            except subprocess.TimeoutExpired:
-                process.kill()  # Where its Redis is gone, daphne sometimes never finishes its farewells.
-
-
-def _listening_port(process: subprocess.Popen[str]) -> int:
-    """What daphne says afterwards is read and passed on: a full pipe would stop it."""
-    assert process.stderr is not None
-    said: list[str] = []
-    for line in process.stderr:
-        said.append(line)
-        if "Listening on TCP address" in line:
-            threading.Thread(target=sys.stderr.writelines, args=(process.stderr,), daemon=True).start()
-            return int(line.rsplit(":", 1)[1])
-    raise AssertionError("daphne did not start:\n" + "".join(said))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,11 +19,11 @@ from playwright.sync_api import Page, expect
 from coordinator.desk.models import Kind
 from swarm.wire.doctor import Mark, encode
 from swarm.wire.spans import Span
-from tests.browser.conftest import ROOT
 from tests.coordinator.desk.people import PASSWORD, decided, person
 from tests.coordinator.seeding import seen
 from tests.coordinator.test_hints import HOLED, ask, holed
 from tests.monitor import seeding
+from tests.sites import ROOT
 from tests.swarms import model, peer_id, server
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser, pytest.mark.slow]

@@ -9,8 +9,8 @@ import pytest
 from django.core.cache import cache
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import running_site
 from tests.fake_gateway import HOLE, FakeGateway, fake_gateway
+from tests.sites import running_site
 from tests.swarms import peer_id
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser, pytest.mark.slow]

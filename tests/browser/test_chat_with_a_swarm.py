@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import running_site
 from tests.living_gateway import NUM_BLOCKS, living_gateway_beside
+from tests.sites import running_site
 from tests.speaking import save_speaking_model
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser, pytest.mark.slow]

@@ -17,9 +17,9 @@ from django.core.cache import cache
 from playwright.sync_api import Page, WebSocketRoute, expect
 
 from coordinator.launch.binaries import valkey_program
-from tests.browser.conftest import ROOT, running_site
 from tests.browser.test_pages import HOLE, WHOLE, push, settled, store_and_push, whole, with_a_hole
 from tests.monitor.seeding import seed
+from tests.sites import ROOT, running_site
 from tests.swarms import peer_id
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser, pytest.mark.slow]

@@ -53,7 +53,7 @@ FAULTS = (
     Fault("the bootstrap peer", "bootstrap", "bootstrap"),
     Fault("the crawl worker", "crawl", "celery"),
     Fault("Postgres", "postgres", "postgres", silent=True),
-    Fault("the web process", "web", "daphne", silent=True),
+    Fault("the web process", "web", "coordinator.web", silent=True),
 )
 
 
@@ -65,7 +65,7 @@ def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
 
 
 def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -> None:
-    database_url = environment_of(victim(demo, Fault("", "web", "daphne")))["DATABASE_URL"]
+    database_url = environment_of(victim(demo, Fault("", "web", "coordinator.web")))["DATABASE_URL"]
     started = time.time()
     wait_until(lambda: seen_whole(demo, since=started), "the swarm to be whole")
     begun = time.time()

@@ -14,7 +14,7 @@ from coordinator.launch.cli import main
 from coordinator.launch.demo import Demo, Plan, _banner
 from coordinator.launch.run_folder import RunFolder
 from coordinator.launch.staff import KEPT, keep_environment
-from tests.browser.conftest import _database_url
+from tests.sites import database_url
 
 
 def test_without_a_site_there_is_nobody_to_make(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -31,7 +31,7 @@ def test_what_is_kept_of_the_site_is_for_its_owner_only(tmp_path: Path) -> None:
 
 @pytest.mark.django_db(transaction=True)
 def test_a_log_in_is_made_in_the_running_site_s_database(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    keep_environment(RunFolder(tmp_path), {**os.environ, "DATABASE_URL": _database_url(), "SEPAL_SECRET_KEY": "for this test"})
+    keep_environment(RunFolder(tmp_path), {**os.environ, "DATABASE_URL": database_url(), "SEPAL_SECRET_KEY": "for this test"})
     assert main(["staff", "grace", "--made-up", "--run-dir", str(tmp_path)]) == 0
     password = re.search(r"The password of grace, shown this once: (\S+)", capfd.readouterr().out)
     assert password is not None and User.objects.get(username="grace").check_password(password[1])

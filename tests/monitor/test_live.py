@@ -8,21 +8,18 @@ from typing import Any
 import pytest
 from asgiref.sync import sync_to_async
 from celery import current_app
-from channels.testing import WebsocketCommunicator
 from django.core.cache import cache
 from django.test import Client
 from django.utils.html import escape
 
-from coordinator.asgi import application
 from monitor import live, tasks
 from monitor.crawl import CrawlReport
 from monitor.store import store
 from tests.monitor.seeding import NOW, SWARM, failure, online, report, seed
 from tests.swarms import model
+from tests.tabs import Tab
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-ORIGIN = [(b"origin", b"http://127.0.0.1"), (b"host", b"127.0.0.1")]
 
 
 @pytest.fixture(autouse=True)
@@ -41,12 +38,12 @@ def queued(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 async def test_an_open_page_gets_the_new_fragment_and_other_pages_theirs() -> None:
     await sync_to_async(seed)(model(2, online("a", 0, 1)))
-    tabs = [WebsocketCommunicator(application, path, headers=ORIGIN) for path in ("/ws/m/tiny-hf", "/ws/overview")]
+    tabs = [Tab(path) for path in ("/ws/m/tiny-hf", "/ws/overview")]
     for tab in tabs:
-        assert (await tab.connect())[0]
+        assert await tab.connect()
     await sync_to_async(live.push)(SWARM)
     for tab in tabs:
-        message = json.loads(await tab.receive_from(timeout=5))
+        message = json.loads(await tab.text())
         assert "block 1" in message["title"] and "block 1" in message["parts"]["top"]
         assert set(message["parts"]) <= set(message["digests"])
         await tab.disconnect()
@@ -54,9 +51,9 @@ async def test_an_open_page_gets_the_new_fragment_and_other_pages_theirs() -> No
 
 async def test_other_paths_and_foreign_sites_get_no_socket() -> None:
     with pytest.raises(ValueError, match="No route"):
-        await WebsocketCommunicator(application, "/ws/other", headers=ORIGIN).connect()
-    foreign = WebsocketCommunicator(application, "/ws/overview", headers=[(b"origin", b"http://evil.example")])
-    assert not (await foreign.connect())[0]
+        await Tab("/ws/other").connect()
+    foreign = Tab("/ws/overview", headers=[(b"origin", b"http://evil.example")])
+    assert not await foreign.connect()
 
 
 async def test_without_redis_the_socket_closes_with_try_again_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,17 +63,17 @@ async def test_without_redis_the_socket_closes_with_try_again_later(monkeypatch:
         raise OSError("no Redis")
 
     monkeypatch.setattr(RedisPubSubLoopLayer, "group_add", down)
-    tab = WebsocketCommunicator(application, "/ws/overview", headers=ORIGIN)
-    assert (await tab.connect())[0]
-    assert await tab.receive_output(timeout=5) == {"type": "websocket.close", "code": 1013}
+    tab = Tab("/ws/overview")
+    assert await tab.connect()
+    assert await tab.hear() == {"type": "websocket.close", "code": 1013}
 
 
 async def test_other_pages_hear_only_that_there_is_news() -> None:
     await sync_to_async(seed)(model(2, online("a", 0, 1)))
-    tab = WebsocketCommunicator(application, "/ws/changes", headers=ORIGIN)
-    assert (await tab.connect())[0]
+    tab = Tab("/ws/changes")
+    assert await tab.connect()
     await sync_to_async(live.push)(SWARM)
-    assert json.loads(await tab.receive_from(timeout=5)) == {"changed": True}
+    assert json.loads(await tab.text()) == {"changed": True}
     await tab.disconnect()
 
 

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
+from prometheus_client.core import Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from monitor import queries
+from coordinator.desk.models import Kind, Ruling
+from coordinator.tallies import tally
+from monitor import exposition, queries
 from monitor.feeds.publish import publish
 from monitor.models import Crawl
 from monitor.store import store
 from swarm.snapshot import Dropped, PeerState, Server
+from tests.coordinator.desk.people import person
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, seed, unreachable
 from tests.swarms import model, peer_id
 
@@ -255,3 +262,72 @@ def test_the_freshness_url_answers_503_past_its_limit(
     answer = client.get(f"/fresh{asked}")
     assert answer.status_code == status and answer["Cache-Control"] == "no-store"
     assert client.get("/fresh?swarm=nobody").status_code == 404
+
+
+OPEN = {"Accept": "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,text/plain;version=0.0.4;q=0.2"}
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The swarm of each time that its series were made."""
+    made: list[str] = []
+    plain = exposition.SwarmCollector.collect
+
+    def counted(self: exposition.SwarmCollector) -> Iterator[Metric]:
+        made.append(self._seen.swarm)
+        return plain(self)
+
+    monkeypatch.setattr(exposition.SwarmCollector, "collect", counted)
+    return made
+
+
+def test_series_of_the_swarm_are_made_once_for_each_crawl_and_format(
+    client: Client, rendered: list[str], django_assert_num_queries: Any
+) -> None:
+    seed(model(1, online("a", 0, 1)))
+    first = client.get("/metrics").content
+    with django_assert_num_queries(FEW):
+        assert client.get("/metrics").content == client.get("/api/prometheus").content == first
+    assert len(rendered) == 1
+    other = client.get("/metrics", headers=OPEN)
+    assert other["Content-Type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert other.content == client.get("/metrics", headers=OPEN).content and other.content.count(b"# EOF\n") == 1
+    assert len(rendered) == 2
+    store(failure(NOW + 10))
+    assert scrape(client)["swarm_crawl_ok", ()] == 0 and len(rendered) == 3
+    assert client.get("/metrics", headers={"Accept": "application/openmetrics-text;version=new"}).status_code == 200
+
+
+FEW = 12
+"""Of two scrapes: whether there was another crawl, what the staff has decided, and what counts without a crawl."""
+
+
+def test_what_happens_between_two_crawls_is_told_at_once(client: Client, rendered: list[str], settings: Any) -> None:
+    seed(model(1, online("a", 0, 1)))
+    before = scrape(client)
+    with Redis.from_url(settings.CELERY_BROKER_URL) as broker:
+        broker.rpush("crawl", "one")
+        tally(SWARM, "tiny-hf", "done", datetime.fromtimestamp(NOW, UTC))
+        publish(SWARM)
+        after = scrape(client)
+        broker.delete("crawl")
+    assert len(rendered) == 1
+    changed = {name: after[name, labels] for name, labels in after if before.get((name, labels)) != after[name, labels]}
+    assert changed["swarm_tasks_waiting"] == before["swarm_tasks_waiting", (("queue", "crawl"),)] + 1
+    assert changed["swarm_hint_decisions_total"] == changed["swarm_crawls_total"] == 1
+
+
+def test_what_the_staff_decides_is_told_at_the_next_scrape(client: Client) -> None:
+    seed(model(1, online("a", 0, 1), online("b", 0, 1)))
+    assert scrape(client)["swarm_model_min_redundancy", (("model", "tiny-hf"),)] == 2
+    at = datetime.fromtimestamp(NOW, UTC)
+    Ruling.objects.create(
+        kind=Kind.QUARANTINE,
+        subject=peer_id("b"),
+        words="wrong",
+        starts_at=at,
+        ends_at=at + timedelta(hours=1),
+        made_by=person(),
+        made_at=at,
+    )
+    assert scrape(client)["swarm_model_min_redundancy", (("model", "tiny-hf"),)] == 1

@@ -6,16 +6,15 @@ from dataclasses import replace
 
 import pytest
 from asgiref.sync import sync_to_async
-from channels.testing import WebsocketCommunicator
 from django.test import Client
 
-from coordinator.asgi import application
 from monitor import live, queries, tasks
 from monitor.store import store
 from monitor.swarms import WatchedSwarm, configured, named
 from tests.monitor.seeding import NOW, SWARM, online, report
-from tests.monitor.test_live import ORIGIN, MadeUpCrawler
+from tests.monitor.test_live import MadeUpCrawler
 from tests.swarms import model
+from tests.tabs import Tab
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -56,13 +55,13 @@ def test_the_json_and_the_metrics_are_of_the_swarm_that_is_asked_for(client: Cli
 
 
 async def test_a_push_reaches_the_pages_of_its_swarm_only() -> None:
-    mine = WebsocketCommunicator(application, "/ws/s/lab/overview", headers=ORIGIN)
-    other = WebsocketCommunicator(application, "/ws/overview", headers=ORIGIN)
+    mine = Tab("/ws/s/lab/overview")
+    other = Tab("/ws/overview")
     for tab in (mine, other):
-        assert (await tab.connect())[0]
+        assert await tab.connect()
     await sync_to_async(live.push)("lab")
-    assert "lab-hf" in await mine.receive_from(timeout=5)
-    assert await other.receive_nothing()
+    assert "lab-hf" in await mine.text()
+    assert await other.nothing()
     for tab in (mine, other):
         await tab.disconnect()
 

@@ -4,7 +4,6 @@ failed and that were held. The clock stands."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from coordinator.models import Lease
 from monitor import queries
-from monitor.api import sight
 from monitor.gate import Suspicion
 from monitor.history import partitions, rollups
 from monitor.history.minutes import moment
@@ -28,11 +26,8 @@ LOOKS = 3
 
 
 @pytest.fixture(autouse=True)
-def _nothing_left_from_before(settings: Any) -> Iterator[None]:
+def _nothing_left_from_before(settings: Any) -> None:
     settings.CACHES = {"default": {**settings.CACHES["default"], "KEY_PREFIX": uuid.uuid4().hex}}
-    sight._reads.clear()
-    yield
-    sight._reads.clear()
 
 
 @pytest.fixture

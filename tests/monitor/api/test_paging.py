@@ -80,7 +80,7 @@ def test_servers_come_and_move_while_somebody_turns_pages(
     client: Client, clock: list[float], limit: int, there: set[str], later: list[set[str]]
 ) -> None:
     Crawl.objects.all().delete()
-    sight._reads.clear()
+    sight.forget()
     at = [clock[0]]
 
     def look(names: set[str], shift: int) -> None:

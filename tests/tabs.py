@@ -1,0 +1,38 @@
+"""A browser tab's WebSocket, as the ASGI application sees it. (That of `channels.testing` needs another web server.)"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from asgiref.testing import ApplicationCommunicator
+
+from coordinator.asgi import application
+
+ORIGIN = [(b"origin", b"http://127.0.0.1"), (b"host", b"127.0.0.1")]
+
+
+class Tab:
+    def __init__(self, path: str, headers: list[tuple[bytes, bytes]] = ORIGIN) -> None:
+        scope = {"type": "websocket", "path": path, "query_string": b"", "headers": headers, "subprotocols": []}
+        self._connection = ApplicationCommunicator(application, scope)
+
+    async def connect(self) -> bool:
+        """Whether it was accepted."""
+        await self._connection.send_input({"type": "websocket.connect"})
+        return (await self.hear())["type"] == "websocket.accept"
+
+    async def hear(self) -> dict[str, Any]:
+        said: dict[str, Any] = await self._connection.receive_output(timeout=5)
+        return said
+
+    async def text(self) -> str:
+        said = await self.hear()
+        assert said["type"] == "websocket.send", said
+        return str(said["text"])
+
+    async def nothing(self) -> bool:
+        return bool(await self._connection.receive_nothing())
+
+    async def disconnect(self) -> None:
+        await self._connection.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._connection.wait(timeout=5)
