@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from swarm.errors import RemoteError
 
 TIMEOUT_S = 10.0
+
+
+def is_address(text: str) -> bool:
+    url = urlsplit(text)
+    return url.scheme in ("http", "https") and bool(url.netloc)
 
 
 def read_models(site: str) -> list[dict[str, Any]]:

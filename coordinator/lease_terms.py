@@ -22,6 +22,10 @@ LEAST_LOADING_LIMIT_S, MOST_LOADING_LIMIT_S = 1_800.0, 7_200.0
 half an hour; a server that says that it takes longer gets twice what it says, up to two hours."""
 
 
+CLOCKS_DIFFER_S = 60.0
+"""Two coordinators' clocks. A lease dated further ahead is from before the clock was set back, and might block for ever."""
+
+
 class End(StrEnum):
     DONE = "done"
     STALE = "stale"
@@ -62,6 +66,8 @@ def renewed(held: Held, now: float) -> Held:
 def end_of(held: Held, seen: Span | None, seen_at: float, now: float) -> tuple[End, str] | None:
     """How the lease ends now, and why; None while it stands. `seen` is the span with which a snapshot of `seen_at` shows the
     server online, None where it does not."""
+    if held.created_at - now > CLOCKS_DIFFER_S:
+        return End.EXPIRED, "the coordinator's clock was set back"
     # Only a snapshot taken after the lease says anything about it.
     if seen is not None and seen_at > held.created_at:
         if seen.covers(held.span):

@@ -79,7 +79,7 @@ def judge(previous: Published | None, report: CrawlReport, held: Held | None = N
     if doubt is None:
         return Publish()
     if doubt.confirmable and held is not None and previous is not None:
-        recent = report.started_at - held.at <= CONFIRMS_FOR_INTERVALS * previous.interval_s
+        recent = 0 <= report.started_at - held.at <= CONFIRMS_FOR_INTERVALS * previous.interval_s
         if recent and held.suspicion is not Suspicion.CANARY and agree(held.lost, doubt.lost):
             return Publish(confirmed=f"a second check found the same: {doubt.reason}")
     return doubt

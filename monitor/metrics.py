@@ -40,7 +40,7 @@ class SwarmCollector(Collector):
 
 def shown(seen: Watch) -> bool:
     """Whether series of models are."""
-    return seen.published is not None and seen.published.age_s() <= GONE_AFTER * seen.interval_s
+    return seen.published is not None and not seen.published.ahead_s and seen.published.age_s() <= GONE_AFTER * seen.interval_s
 
 
 def _crawl_metrics(seen: Watch) -> Iterator[Metric]:

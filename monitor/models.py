@@ -40,15 +40,16 @@ class CrawlQuerySet(models.QuerySet["Crawl"]):
         return self.filter(swarm=swarm)
 
     def newest(self) -> Crawl | None:
-        return self.order_by("-started_at", "-pk").first()
+        """The one that was stored last, which tables hold. Not the one that began last: clocks are set back."""
+        return self.order_by("-pk").first()
 
     def newest_success(self) -> Crawl | None:
         return self.filter(outcome=CrawlOutcome.SUCCEEDED).newest()
 
-    def without_result_after(self, moment: datetime | None) -> Self:
-        """Crawls since then that published nothing: failed or held back."""
+    def without_result_after(self, crawl: Crawl | None) -> Self:
+        """Crawls since that one that published nothing: failed or held back."""
         vain = self.exclude(outcome=CrawlOutcome.SUCCEEDED)
-        return vain.filter(started_at__gt=moment) if moment else vain
+        return vain.filter(pk__gt=crawl.pk) if crawl else vain
 
 
 class Crawl(models.Model):
@@ -73,7 +74,10 @@ class Crawl(models.Model):
     objects = CrawlQuerySet.as_manager()
 
     class Meta:
-        indexes: ClassVar = [models.Index(fields=["swarm", "-started_at"], name="crawl_newest")]
+        indexes: ClassVar = [
+            models.Index(fields=["swarm", "-started_at"], name="crawl_newest"),
+            models.Index(fields=["swarm", "outcome", "-id"], name="crawl_newest_outcome"),
+        ]
         constraints: ClassVar = [
             models.CheckConstraint(condition=Q(outcome__in=CrawlOutcome.values), name="crawl_outcome_known"),
             models.CheckConstraint(condition=Q(finished_at__gte=F("started_at")), name="crawl_ends_after_start"),

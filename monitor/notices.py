@@ -25,14 +25,16 @@ def notices(seen: Watch) -> tuple[Notice, ...]:
         return (Notice("note", "First check running. The page fills by itself."),)
     said: list[Notice] = [Notice("note", window.sentence) for window in seen.rulings.maintenance]
     if last.held and published is None:
-        said.append(Notice("warning", _held(last.held, None)))
+        said.append(Notice("warning", _held(last.held, None, "There is nothing else to show yet.")))
     if last.failure and not seen.sees:
         said.append(Notice("warning", _blind(seen, last)))
     elif last.failure:
         said.append(Notice("note", f"The last check failed ({last.failure}). What you see is from the one before."))
     if published is not None and published.held:
-        said.append(Notice("warning", _held(published.held, published.age_s())))
-    if published is not None and published.late:
+        said.append(Notice("warning", _held(published.held, None if published.ahead_s else published.age_s())))
+    if published is not None and published.ahead_s:
+        said.append(Notice("warning", _set_back(published.ahead_s)))
+    elif published is not None and published.late:
         said.append(Notice("warning", _stale(published.age_s(), seen.interval_s)))
     if published is not None and not published.stale and not published.snapshot.models:
         said.append(Notice("note", _empty(last)))
@@ -59,8 +61,8 @@ def _about_the_last_check(seen: Watch, last: CrawlFacts) -> list[str]:
     return said
 
 
-def _held(reason: str, age_s: float | None) -> str:
-    shown = "There is nothing else to show yet." if age_s is None else f"What you see is from {ago(age_s)} ago."
+def _held(reason: str, age_s: float | None, shown: str = "What you see is from before.") -> str:
+    shown = shown if age_s is None else f"What you see is from {ago(age_s)} ago."
     held = f"What we see now is hard to believe, so it is held back: {_ended(reason)} {shown}"
     return f"{held} Until a second look confirms it, nothing is advised and no downtime is counted."
 
@@ -78,6 +80,11 @@ def _ended(words: str) -> str:
 
 def _stale(age_s: float, interval_s: float) -> str:
     return f"Last check {ago(age_s)} ago (expected every {interval_s:g} s). Servers may have come or gone since."
+
+
+def _set_back(ahead_s: float) -> str:
+    when = f"the last check is dated {ago(ahead_s)} ahead, so that nobody can say how old it is"
+    return f"This monitor's clock was set back: {when}. The next check puts it right. This says nothing about the servers."
 
 
 def _empty(last: CrawlFacts) -> str:

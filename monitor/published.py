@@ -80,6 +80,7 @@ class Published:
     snapshot_id: int = 0
 
     def age_s(self, now: float | None = None) -> float:
+        """0 where it is dated ahead: see `ahead_s`."""
         return max(0.0, (self.read_at if now is None else now) - self.snapshot.at)
 
     @property
@@ -88,8 +89,19 @@ class Published:
 
     @property
     def late(self) -> bool:
-        """Too old to be believed, whatever the reason."""
-        return self.age_s() > MISSED_INTERVALS * self.interval_s
+        """Too old to be believed, whatever the reason; or of an age that nobody knows, since the clock was set back."""
+        return not timely(self.snapshot.at, self.read_at, self.interval_s)
+
+    @property
+    def ahead_s(self) -> float:
+        """By how much it is dated later than now, as far as that cannot be two machines' clocks; else 0."""
+        ahead = self.snapshot.at - self.read_at
+        return ahead if ahead > MISSED_INTERVALS * self.interval_s else 0.0
+
+    @property
+    def when(self) -> str:
+        """`12 s ago`."""
+        return "before the clock was set back" if self.ahead_s else f"{ago(self.age_s())} ago"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +143,12 @@ class Standing:
     route: ClientRoute
 
 
+def timely(seen_at: float, now: float, interval_s: float) -> bool:
+    """Whether what was seen then may be believed now. What is dated far ahead was seen before the clock was set back: nobody
+    knows how long ago."""
+    return abs(now - seen_at) <= MISSED_INTERVALS * interval_s
+
+
 def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
     """How long each server of a model has been seen, in seconds, by peer id."""
     return {
@@ -155,7 +173,7 @@ def standing(published: Published, model: Model) -> Standing:
     route = client_route(model)
     if published.stale:
         was = covered.sentence().replace("; every block has two or more servers", "")
-        sentence = f"unknown — {_was(covered.verdict, was)} {ago(published.age_s())} ago"
+        sentence = f"unknown — {_was(covered.verdict, was)} {published.when}"
         return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, True, route)
     since = published.verdict_since.get(model.prefix)
     return Standing(model, covered, covered.verdict, covered.sentence(), since, False, route)

@@ -63,8 +63,8 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
         last, success = crawls.newest(), crawls.newest_success()
         held, failing_since = "", None
         if last is not None and last != success:
-            vain = crawls.without_result_after(success.started_at if success else None)
-            first = vain.order_by("started_at", "pk").first()
+            vain = crawls.without_result_after(success)
+            first = vain.order_by("pk").first()
             failing_since = first.started_at.timestamp() if first else None
             doubted = last if last.outcome == CrawlOutcome.HELD else vain.filter(outcome=CrawlOutcome.HELD).newest()
             held = doubted.reason if doubted else ""
@@ -97,13 +97,13 @@ def _digest(rulings: Rulings, hidden: HiddenList) -> str:
 def newest_crawls(swarm: str) -> tuple[int, int]:
     """The ids of the newest crawl that succeeded, and of the newest of all; 0 for none. Whoever has read `watch` since then
     would read the same again."""
-    newest = Crawl.objects.of(swarm).order_by("-started_at", "-pk").values_list("pk", flat=True)
+    newest = Crawl.objects.of(swarm).order_by("-pk").values_list("pk", flat=True)
     return newest_success(swarm), newest.first() or 0
 
 
 def newest_success(swarm: str) -> int:
     succeeded = Crawl.objects.of(swarm).filter(outcome=CrawlOutcome.SUCCEEDED)
-    return succeeded.order_by("-started_at", "-pk").values_list("pk", flat=True).first() or 0
+    return succeeded.order_by("-pk").values_list("pk", flat=True).first() or 0
 
 
 def servers_of(swarm: str, peer_id: str) -> list[Known]:
@@ -149,7 +149,7 @@ def held_back(swarm: str) -> Held | None:
     """The newest crawl since the last published one that was not believed."""
     crawls = Crawl.objects.of(swarm)
     success = crawls.newest_success()
-    doubted = crawls.without_result_after(success.started_at if success else None).filter(outcome=CrawlOutcome.HELD).newest()
+    doubted = crawls.without_result_after(success).filter(outcome=CrawlOutcome.HELD).newest()
     if doubted is None:
         return None
     lost = frozenset((prefix, peer_id) for prefix, peer_id in doubted.lost)

@@ -42,6 +42,8 @@ def fresh(request: HttpRequest) -> HttpResponse:
     if seen_at is None:
         return _told(503, "the swarm has not been seen yet")
     age_s = max(0.0, now - seen_at)
+    if seen_at - now > limit_s:
+        return _told(503, f"the last look is dated {ago(seen_at - now)} ahead: the clock was set back since")
     return _told(200 if age_s <= limit_s else 503, f"the swarm was seen {ago(age_s)} ago; the limit is {limit_s:g} s")
 
 

@@ -29,9 +29,7 @@ DROPPED_KEPT = 200
 
 MAX_DETAIL = 300
 
-_SERVER_COLUMNS = [
-    field.name for field in ServerRow._meta.concrete_fields if field.name not in ("id", "model", "peer_id", "first_seen")
-]
+_SERVER_COLUMNS = [field.name for field in ServerRow._meta.concrete_fields if field.name not in ("id", "model", "peer_id")]
 _MODEL_COLUMNS = [f.name for f in WatchedModel._meta.concrete_fields if f.name not in ("id", "swarm", "prefix")]
 
 
@@ -61,7 +59,8 @@ def _store_crawl(report: CrawlReport) -> Crawl:
     outcome = CrawlOutcome.HELD if report.held else CrawlOutcome.SUCCEEDED if published else CrawlOutcome.FAILED
     return Crawl.objects.create(
         swarm=report.swarm,
-        started_at=_moment(report.started_at),
+        # A clock that is set back during a crawl makes it end before it began.
+        started_at=_moment(min(report.started_at, report.finished_at)),
         finished_at=_moment(report.finished_at),
         observed_at=_moment(published.at) if published else None,
         outcome=outcome,
@@ -118,7 +117,7 @@ def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: f
         announced_at=at if announced or before is None else before.announced_at,
         observed_at=at,
         verdict=verdict.value,
-        verdict_since=before.verdict_since if before is not None and before.verdict == verdict else at,
+        verdict_since=_since(before.verdict_since if before is not None and before.verdict == verdict else None, at),
         conflict=_printable(model.conflict),
     )
 
@@ -131,8 +130,8 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         start=server.span.start,
         end=server.span.end,
         state=server.state.value,
-        state_since=before.state_since if before is not None and before.state == server.state else _moment(at),
-        first_seen=before.first_seen if before is not None else _moment(at),
+        state_since=_since(before.state_since if before is not None and before.state == server.state else None, _moment(at)),
+        first_seen=_since(before.first_seen if before is not None else None, _moment(at)),
         last_seen=_last_seen(server, before, at),
         observed_at=_moment(at),
         expires_at=_moment(server.expires_at),
@@ -182,6 +181,11 @@ def _forget_old(swarm: str, now: datetime) -> None:
     (old if newest is None else old.exclude(pk=newest.pk)).delete()
     KeptSnapshot.objects.filter(crawl__swarm=swarm, crawl__started_at__lt=now - SNAPSHOTS_KEPT_FOR).delete()
     ServerRow.objects.filter(model__swarm=swarm, state=PeerState.GONE.value, state_since__lt=now - KEPT_FOR).delete()
+
+
+def _since(begun: datetime | None, at: datetime) -> datetime:
+    """Nothing began later than now, whatever a clock that was set back since has written."""
+    return at if begun is None else min(begun, at)
 
 
 def _printable(detail: str) -> str:

@@ -48,7 +48,10 @@ class Checked:
     stale_after_s: int
 
 
-def checked(published: Published) -> Checked:
+def checked(published: Published) -> Checked | None:
+    """None where the check is dated ahead: how long ago it was nobody can say."""
+    if published.ahead_s:
+        return None
     due = published.crawl.started_at + published.interval_s
     now = published.read_at
     stale_after_s = ceil(MISSED_INTERVALS * published.interval_s)

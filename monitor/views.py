@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 
 from monitor import context, live, queries
 from monitor.parts import Rendered
-from monitor.published import MISSED_INTERVALS, ago
+from monitor.published import ago, timely
 from monitor.search import find
 from monitor.swarms import WatchedSwarm, named
 from swarm.errors import BadRecord
@@ -147,6 +147,9 @@ def _crawl_fault() -> str:
     at = queries.last_success_at(settings.SEPAL_SWARM)
     if at is None:
         return "none has succeeded yet"
-    age_s = time.time() - at
-    limit_s = MISSED_INTERVALS * settings.SEPAL_CRAWL_INTERVAL_S
-    return f"last success {ago(age_s)} ago, expected every {settings.SEPAL_CRAWL_INTERVAL_S:g} s" if age_s > limit_s else ""
+    now = time.time()
+    if timely(at, now, settings.SEPAL_CRAWL_INTERVAL_S):
+        return ""
+    if at > now:
+        return f"last success dated {ago(at - now)} ahead: the clock was set back since"
+    return f"last success {ago(now - at)} ago, expected every {settings.SEPAL_CRAWL_INTERVAL_S:g} s"

@@ -135,6 +135,30 @@ def rate_of(timing: Timing) -> float:
     return announced if line_s < RESOLVED_S else min(announced, 2.0 * timing.tokens / line_s)
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of a client: `seconds` for its tokens through `blocks` blocks of a server that serves `served` in all, from the
+    client and back to it; `round_trip_s` is how far that is."""
+
+    tokens: int
+    blocks: int
+    served: int
+    seconds: float
+    round_trip_s: float
+
+
+def rate_of_pass(one: Pass, line_s: float) -> float | None:
+    """As `rate_of`, of what a client saw. None where the way took all of it: that says how far a server is, not how fast.
+
+    `line_s` is the least that any pass of this client took for a token: its own line carries as much, and what a server takes
+    beyond that is the server's. So the quickest server of all is never told, and who is told is told rather too fast.
+    """
+    computing_s = one.seconds - WINDOW_ROUND_TRIPS * one.round_trip_s - one.tokens * line_s
+    if computing_s < RESOLVED_S:
+        return None
+    return 2.0 * one.tokens * one.blocks / computing_s * (1.0 + WEIGHT_TOKENS / one.tokens) / (one.served + 1)
+
+
 def declared(record: ServerRecord, blocks: int) -> float | None:
     """What the record's own compute and network figures come to, by the formula with which they are announced."""
     compute = None if record.forward_rps is None else 2.0 * record.forward_rps / (blocks + 1)

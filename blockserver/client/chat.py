@@ -19,6 +19,7 @@ from blockserver.client.audit import Audit
 from blockserver.client.discovery import RouteFinder
 from blockserver.client.drafts import Drafts, PromptLookup, SmallModel, common_length
 from blockserver.client.model import RemoteModel
+from blockserver.client.notes import Notes
 from blockserver.client.sampling import GREEDY, Sampling
 from blockserver.client.session import Session
 from blockserver.model.facts import read_facts
@@ -161,8 +162,10 @@ class _Reader:
 
 
 @asynccontextmanager
-async def conversation(config: ChatConfig) -> AsyncIterator[Conversation]:
-    """Enters the swarm as a client. Raises Unreachable where no bootstrap peer answers."""
+async def conversation(config: ChatConfig, notes: Notes | None = None) -> AsyncIterator[Conversation]:
+    """Enters the swarm as a client. Raises Unreachable where no bootstrap peer answers.
+
+    `notes` take down what is seen of servers."""
     facts = read_facts(config.model)
     tokenizer = load_tokenizer(config.model)
     drafts = make_drafts(config.drafts, facts.vocab_size)
@@ -179,7 +182,7 @@ async def conversation(config: ChatConfig) -> AsyncIterator[Conversation]:
         )
         audit = Audit(config.audit_share) if config.audit_share else None
         try:
-            async with RemoteModel.load(config.model, node.p2p, finder, prefix=prefix) as model:
+            async with RemoteModel.load(config.model, node.p2p, finder, prefix=prefix, notes=notes) as model:
                 made = Conversation(model, tokenizer, config.sampling, config.push, drafts, audit)
                 try:
                     yield made

@@ -21,6 +21,7 @@ from hivemind.p2p import P2P
 from blockserver.client.audit import Audit
 from blockserver.client.drafts import Drafts, Eagerness
 from blockserver.client.embeddings import Ends, load_ends
+from blockserver.client.notes import Notes
 from blockserver.client.routes import FindRoute, Router, as_router
 from blockserver.client.sampling import GREEDY, Sampling, choose
 from blockserver.client.session import Patience, Session
@@ -48,6 +49,8 @@ class RemoteModel:
     stop_ids: frozenset[int]
     limits: Limits = field(default_factory=Limits)
     patience: Patience = field(default_factory=Patience)
+    notes: Notes | None = None
+    """Takes down what sessions see of servers."""
 
     def __post_init__(self) -> None:
         # One thread: embedding and head must not hold the event loop, and torch keeps a pool of workers for each caller.
@@ -65,6 +68,7 @@ class RemoteModel:
         dtype: torch.dtype | None = None,
         limits: Limits | None = None,
         patience: Patience | None = None,
+        notes: Notes | None = None,
     ) -> RemoteModel:
         """Reads embeddings and head only. `dtype` is the checkpoint's own by default. LocalError where something is missing."""
         facts = read_facts(folder)
@@ -77,6 +81,7 @@ class RemoteModel:
             stop_ids=read_stop_ids(folder),
             limits=limits or Limits(),
             patience=patience or Patience(),
+            notes=notes,
         )
 
     async def __aenter__(self) -> RemoteModel:
@@ -119,6 +124,7 @@ class RemoteModel:
             allowed=None if allowed is None else frozenset(allowed),
             blocked=frozenset(blocked),
             audit=audit,
+            notes=self.notes,
         )
 
     async def generate(

@@ -22,7 +22,9 @@ from hivemind.p2p import P2P
 from blockserver.client.audit import Audit
 from blockserver.client.link import Link, LinkFailed, close, next_server, part_for, replay
 from blockserver.client.no_server import no_server
+from blockserver.client.notes import Notes
 from blockserver.client.routes import FindRoute, Router, as_router
+from blockserver.client.stopwatch import Stopwatch
 from blockserver.client.stream import BadAnswer, Limits, ServerStream, StepRequest
 from blockserver.wire.protocol import BlockInput, NextServer
 from swarm.errors import LocalError, MissingBlocks, RemoteError
@@ -66,6 +68,8 @@ class Session:
     """Never use these."""
     audit: Audit | None = None
     """Compares a share of the steps with what other servers compute."""
+    notes: Notes | None = None
+    """Takes down which servers worked, which failed, and how fast they were."""
     position: int = field(default=0, init=False)
     """Tokens that went through all blocks."""
     recoveries: int = field(default=0, init=False)
@@ -144,6 +148,7 @@ class Session:
             before = self._chain[at - 1].hop.peer_id if self.push and at else None
             part = part_for(link, self.span, given, hidden)
             request = StepRequest(part, step_id, self._rollback_at(at), onward, before)
+            watch = None if pushed or self.notes is None else Stopwatch(link, request.size)
             try:
                 hidden = await link.step(request, pushed_since=began if pushed else None)
             except RemoteError as error:
@@ -152,6 +157,7 @@ class Session:
                 attempt, pushed = await self._replace(at, error, attempt), False
                 continue
             self._router.worked(link.hop.peer_id)
+            self._note(link, watch)
             at += 1
             pushed = bool(onward) and self._chain[at].takes_push(link.hop, hidden)
         return hidden
@@ -233,7 +239,15 @@ class Session:
     def _connect(self, hop: Hop) -> ServerStream:
         return ServerStream(self.p2p, self.prefix, hop, self.max_length, self.limits)
 
+    def _note(self, link: Link, watch: Stopwatch | None) -> None:
+        if self.notes is not None:
+            self.notes.worked(link.hop.peer_id)
+            if watch is not None and (one := watch.passed(self._router)) is not None:
+                self.notes.timed(link.hop.peer_id, one)
+
     def _give_up(self, link: Link, error: RemoteError) -> None:
+        if self.notes is not None:
+            self.notes.failed(link.hop.peer_id, str(error))
         log.warning("looking for another server for %s: %s failed: %s", link.hop.span.in_words(), link.hop.peer_id, error)
         self._router.failed(link.hop.peer_id)
 

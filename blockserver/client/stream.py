@@ -77,6 +77,8 @@ class ServerStream:
         self._limits = limits or Limits()
         self._pipe: Pipe | None = None
         self._reading: _Reading | None = None
+        self.opening_s = 0.0
+        """What opening it took, which is the way and not the server."""
 
     @property
     def is_open(self) -> bool:
@@ -178,6 +180,7 @@ class ServerStream:
         return pipe
 
     async def _open(self) -> Pipe:
+        began = time.monotonic()
         try:
             async with asyncio.timeout(self._limits.open_s):
                 _, reader, writer = await self._p2p.call_binary_stream_handler(self._peer, protocol.rpc_name("rpc_inference"))
@@ -185,7 +188,7 @@ class ServerStream:
             raise Unreachable(f"{self.hop.peer_id} did not answer within {self._limits.open_s:g} s") from None
         except (P2PDaemonError, OSError) as error:
             raise Unreachable(f"{self.hop.peer_id} cannot be reached: {error}") from error
-        self._pipe = (reader, writer)
+        self._pipe, self.opening_s = (reader, writer), time.monotonic() - began
         return self._pipe
 
     async def _check_alive(self, silent_s: float) -> None:

@@ -22,6 +22,7 @@ def gateway(
     gateway_host: Annotated[str, flag("Where to listen.", "--gateway-host", "--host")] = "127.0.0.1",
     gateway_port: Annotated[int, flag("Listen on this TCP port; 0 takes a free one.", "--gateway-port", "--port")] = 8900,
     site: options.Site = None,
+    coordinator: options.ReportTo = None,
     api_keys: Annotated[
         list[str], flag("Keys that callers must have one of; may be repeated. Better in the environment.", "--api-keys")
     ] = [],  # noqa: B006
@@ -53,6 +54,7 @@ def gateway(
             host=gateway_host,
             port=gateway_port,
             site=site or (demo.site if demo else None),
+            coordinator=coordinator,
             api_keys=_words(api_keys),
             trusted_proxies=_words(trusted_proxies),
             max_concurrent=max_concurrent,

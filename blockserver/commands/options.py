@@ -38,6 +38,9 @@ Relay = Annotated[
     bool, flag("Be reachable through other peers from behind a NAT.", "--relay/--no-relay", "--auto-relay/--no-auto-relay")
 ]
 Coordinator = Annotated[str | None, flag("The site whose hints to follow.", "--coordinator")]
+ReportTo = Annotated[
+    str | None, flag("The site to tell, once a minute at most, which servers failed and how fast they were.", "--coordinator")
+]
 Site = Annotated[str | None, flag("Address of the site.", "--site")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout.")]
 NumBlocks = Annotated[int | None, flag("Blocks to serve; by default as many as fit in memory.", "--num-blocks")]

@@ -32,11 +32,14 @@ def chat(
     allow: Annotated[list[str], flag("Use this peer and those allowed besides, no others; may be repeated.", "--allow")] = [],  # noqa: B006
     block: Annotated[list[str], flag("Never use this peer; may be repeated.", "--block")] = [],  # noqa: B006
     site: options.Site = None,
+    coordinator: options.ReportTo = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the answer.")] = False,
 ) -> None:
     from blockserver.client import chat as chatting
+    from blockserver.client.notes import Notes
     from blockserver.client.sampling import Sampling
     from blockserver.client.terminal import talk
+    from blockserver.reporting import reporting
     from swarm.dht.addresses import parse_peer_addresses
 
     demo = find_demo()
@@ -58,9 +61,15 @@ def chat(
             blocked=tuple(map(_peer, block)),
         )
     )
+    notes = Notes() if coordinator is not None and _is_site("--coordinator", coordinator) else None
+    if notes is not None and not quiet:
+        typer.echo(f"{coordinator} is told which servers failed and how fast they were; nothing of what is said.", err=True)
 
     async def ask() -> None:
-        async with chatting.conversation(config) as made:
+        async with (
+            chatting.conversation(config, notes) as made,
+            reporting(coordinator, made.model.prefix, notes),
+        ):
             if question is None:
                 await talk(made, _write, (lambda text: None) if quiet else _tell)
                 return
@@ -99,6 +108,14 @@ def _site(given: str | None, command: str) -> str:
     if address is None:
         options.usage(f"{command}: no demo runs from this folder, so --site is needed")
     return address
+
+
+def _is_site(name: str, given: str) -> bool:
+    from blockserver.site import is_address
+
+    if not is_address(given):
+        options.usage(f"chat: {name} {given}: an address such as https://swarm.example is expected")
+    return True
 
 
 def _peer(text: str) -> str:

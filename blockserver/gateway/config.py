@@ -5,11 +5,11 @@ from __future__ import annotations
 import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
 from blockserver.config import DTYPES
+from blockserver.site import is_address
 from swarm.errors import LocalError
 
 MAX_BODY = 256 * 1024
@@ -54,6 +54,8 @@ class GatewayConfig:
     """0 takes a free one."""
     site: str | None = None
     """Address of the site that watches the swarm, named where blocks have no server."""
+    coordinator: str | None = None
+    """The site to tell, once a minute at most, which servers failed and how fast they were. None: nobody is told."""
     api_keys: tuple[str, ...] = ()
     """Without any, everybody who can connect may ask."""
     trusted_proxies: tuple[str, ...] = ("127.0.0.0/8", "::1")
@@ -83,12 +85,9 @@ class GatewayConfig:
             )
         for proxy in self.trusted_proxies:
             _check(_is_network(proxy), f"--trusted-proxies {proxy}: an address or network such as 10.0.0.0/8 is expected")
-        if self.site is not None:
-            url = urlsplit(self.site)
-            _check(
-                url.scheme in ("http", "https") and bool(url.netloc),
-                f"--site {self.site}: an address such as https://swarm.example is expected",
-            )
+        for flag, address in (("--site", self.site), ("--coordinator", self.coordinator)):
+            if address is not None:
+                _check(is_address(address), f"{flag} {address}: an address such as https://swarm.example is expected")
 
 
 def _is_network(text: str) -> bool:

@@ -16,6 +16,7 @@ from starlette.applications import Starlette
 
 from blockserver.client.discovery import RouteFinder
 from blockserver.client.model import RemoteModel
+from blockserver.client.notes import Notes
 from blockserver.gateway import config as limits
 from blockserver.gateway.answering import Studio
 from blockserver.gateway.app import Gateway
@@ -27,6 +28,7 @@ from blockserver.gateway.turns import Turns
 from blockserver.gateway.voice import Voice
 from blockserver.model.facts import read_facts
 from blockserver.ready import write_ready_file
+from blockserver.reporting import reporting
 from blockserver.serving.systemd import Systemd
 from swarm.dht.node import NodeConfig, start_node
 from swarm.errors import LocalError
@@ -51,6 +53,7 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
                     dtype=None if config.dtype == "auto" else getattr(torch, config.dtype),
                     limits=limits.SERVER_LIMITS,
                     patience=limits.PATIENCE,
+                    notes=None if config.coordinator is None else Notes(),
                 )
             )
         except BaseException:
@@ -59,7 +62,8 @@ async def run_gateway(config: GatewayConfig, stop: asyncio.Event) -> None:
         sight = Sight(f"{config.site.rstrip('/')}/m/{model.prefix}" if config.site else None)
         connection = Connection(node, finder, joining, model, sight)
         try:
-            await _serve(config, stop, listener, connection, model, sight)
+            async with reporting(config.coordinator, model.prefix, model.notes):
+                await _serve(config, stop, listener, connection, model, sight)
         finally:
             await connection.stop()
 

@@ -20,7 +20,7 @@ from monitor.history.incidents import confirmed
 from monitor.history.models import Incident
 from monitor.history.rules import Kind
 from monitor.history.words import explanation, title
-from monitor.published import Standing, Watch, ago, name_of, rfc3339, standings
+from monitor.published import Standing, Watch, name_of, rfc3339, standings
 from monitor.swarms import named
 from swarm.coverage import Verdict
 
@@ -136,7 +136,7 @@ def overall(seen: Watch) -> tuple[Indicator, str]:
         return "minor", "Unknown: the swarm has not been seen yet"
     if not seen.sees:
         why = f": {seen.published.held}" if seen.published.held else ""
-        return "minor", f"Unknown: last seen {ago(seen.published.age_s())} ago{why}"
+        return "minor", f"Unknown: last seen {seen.published.when}{why}"
     verdicts = [item.verdict for item in _standings(seen)]
     broken = verdicts.count(Verdict.BROKEN)
     if not verdicts:

@@ -21,7 +21,7 @@ from monitor.feeds.models import CrawlTally, Event, StreamHead
 from monitor.history.documents import incident_document
 from monitor.history.incidents import confirmed
 from monitor.models import Crawl, CrawlOutcome
-from monitor.published import MISSED_INTERVALS
+from monitor.published import timely
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ def _is_stale(swarm: str) -> bool:
     success = crawls.newest_success()
     if success is None or success.observed_at is None:
         return True
-    late = time.time() - success.observed_at.timestamp() > MISSED_INTERVALS * float(settings.SEPAL_CRAWL_INTERVAL_S)
-    return late or crawls.without_result_after(success.started_at).filter(outcome=CrawlOutcome.HELD).exists()
+    late = not timely(success.observed_at.timestamp(), time.time(), float(settings.SEPAL_CRAWL_INTERVAL_S))
+    return late or crawls.without_result_after(success).filter(outcome=CrawlOutcome.HELD).exists()
 
 
 def _count_crawls(swarm: str) -> int:

@@ -41,6 +41,7 @@ def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
     last = samples.last_observed_at(crawl.swarm)
     if snapshot is None:
         at = crawl.finished_at.timestamp()
+        last = _unless_ahead(last, at)
         incidents.look(crawl.swarm, at, last, interval_s, blind_after_s, saw=False, why=crawl.reason)
         return
     if last is not None and snapshot.at < last:
@@ -59,8 +60,13 @@ def watch_the_clock(swarm: str, now: float) -> None:
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
         _one_writer(swarm)
-        last = samples.last_observed_at(swarm)
+        last = _unless_ahead(samples.last_observed_at(swarm), now)
         incidents.look(swarm, now, last, interval_s, MISSED_INTERVALS * interval_s, saw=False)
+
+
+def _unless_ahead(last: float | None, now: float) -> float | None:
+    """What was seen "last" says nothing where the clock was set back since."""
+    return None if last is not None and last - now > LATE_S else last
 
 
 def _one_writer(swarm: str) -> None:

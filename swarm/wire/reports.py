@@ -1,7 +1,7 @@
 """What a client tells the coordinator of the servers that it used, and a canary of a whole generation (docs/protocol.md).
 
-Signed like hints. Rates are in tokens per second of the longest pass of at least `LEAST_TOKENS` tokens: a single token's pass
-says how far away a server is, not how fast.
+Signed like hints. Rates are in tokens per second as servers announce them (`swarm.throughput.rate_of_pass`), from the longest
+pass of at least `LEAST_TOKENS` tokens: a single token's pass says how far away a server is, not how fast.
 """
 
 from __future__ import annotations

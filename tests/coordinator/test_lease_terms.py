@@ -35,6 +35,12 @@ def test_it_ends_when_the_server_is_seen_there_or_elsewhere_and_not_before_anybo
     assert end(taken, 1050, Span(4, 8), seen_at=999.0) is None, "that was before the lease"
 
 
+def test_a_lease_from_before_the_clock_was_set_back_ends_and_holds_its_blocks_no_longer() -> None:
+    taken = accepted(OFFER, 1010.0)
+    assert end(taken, 950) is None, "another machine's clock"
+    assert end_of(taken, None, 0, 900.0) == (End.EXPIRED, "the coordinator's clock was set back")
+
+
 @given(st.lists(st.floats(0.0, 170.0), max_size=80), st.floats(0.0, 20_000.0))
 def test_whatever_is_reported_a_lease_ends_by_its_deadline(gaps: list[float], cost_s: float) -> None:
     held, now = accepted(OFFER, 1010.0, cost_s), 1010.0

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.blockserver.client.words import word_tokenizer
 from tests.flow.conftest import RunningDemo, running_demo
 from tests.tiny_models import save_tiny_model
 
@@ -30,6 +31,7 @@ def swarm(tmp_path: Path) -> Iterator[RunningDemo]:
     """Eight servers of two blocks each: every block of the six has two holders or more."""
     folder = tmp_path / "tiny"
     save_tiny_model(folder)
+    word_tokenizer().save_pretrained(folder)  # for the demo's gateway
     options = ["--servers", "8", "--blocks", "2", "--crawl-interval", "3"]
     with running_demo(folder, tmp_path / "run", options) as started:
         yield started

@@ -5,7 +5,9 @@ Nothing stored is lost, and not one minute is counted as downtime: the swarm its
 
 from __future__ import annotations
 
+import html
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -75,8 +77,10 @@ def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -
         os.kill(known.pid, signal.SIGKILL)
         killed = time.time()
         print(f"{killed - begun:6.1f} s: {fault.name} killed")
-        back = partial(is_back, demo, fault, known, killed)
+        told: set[str] = set()
+        back = partial(is_back, demo, fault, known, killed, told)
         wait_until(back, f"{fault.name} to be back, and the swarm to be seen")
+        assert told if fault.child == "postgres" else not told, f"{fault.name}: pages said {told or 'nothing'}"
         stored = stored_crawls(database_url)
         assert crawls <= stored, f"{fault.name}: what was stored is lost"
         crawls = stored
@@ -89,9 +93,9 @@ def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -
         assert database.execute(open_blindness).fetchone() == (0,)
 
 
-def is_back(demo: RunningDemo, fault: Fault, lost: kernel.Mark, killed: float) -> bool:
+def is_back(demo: RunningDemo, fault: Fault, lost: kernel.Mark, killed: float, told: set[str]) -> bool:
     """The truth at every look; at last another process in its place, ready, and a crawl that began after the loss."""
-    if not truthful(demo, fault) or not seen_whole(demo, since=killed):
+    if not truthful(demo, fault, told) or not seen_whole(demo, since=killed):
         return False
     if find(demo, fault) in (None, lost):
         return False
@@ -107,21 +111,28 @@ def wait_until(holds: Callable[[], bool], what: str) -> None:
 
 
 def document(demo: RunningDemo) -> dict[str, Any] | None:
-    """None where the site does not answer, or says with a problem that it cannot."""
+    """None where nobody answers there, or where a problem document says that the database does not."""
     try:
         answer = httpx.get(f"{demo.site}/api/v1/models", timeout=10)
     except httpx.TransportError:
         return None
-    return dict(answer.json()) if answer.status_code == 200 else None
+    said = dict(answer.json())
+    if answer.status_code == 200:
+        return said
+    assert answer.headers["content-type"].startswith("application/problem+json"), answer.headers["content-type"]
+    assert answer.status_code == said["status"] == 503, said
+    assert "this site's database does not answer; that says nothing about the swarm" in said["detail"], said
+    assert "items" not in said, "programs get no old answer that looks like a new one"
+    return None
 
 
-def truthful(demo: RunningDemo, fault: Fault) -> bool:
+def truthful(demo: RunningDemo, fault: Fault, told: set[str]) -> bool:
     """Never empty, never broken, and never fresh in word when it is old in fact."""
     asked = time.time()
     said = document(demo)
     if said is None:
         assert fault.silent, f"{fault.name}: the site does not answer"
-        page_tells(demo, fault)
+        page_tells(demo, fault, told)
         return True
     (model,) = said["items"]
     assert model["verdict"] in ("complete", "unknown"), f"{fault.name}: {model['sentence']}"
@@ -131,14 +142,23 @@ def truthful(demo: RunningDemo, fault: Fault) -> bool:
     return True
 
 
-def page_tells(demo: RunningDemo, fault: Fault) -> None:
-    """While the database is away the page is the last one, and says so, or one that says it cannot look."""
+def page_tells(demo: RunningDemo, fault: Fault, told: set[str]) -> None:
+    """While the database is away the page is the last one, marked as such, or one that says it cannot look. A page without
+    either is a new one: then the database is back, and programs get an answer too."""
     try:
         page = httpx.get(f"{demo.site}/", timeout=10)
     except httpx.TransportError:
         return
-    gone = "This site's database does not answer" in page.text or "This site&#x27;s database does not answer" in page.text
-    assert page.status_code in (200, 503) and (gone or page.status_code == 200), f"{fault.name}: {page.status_code}"
+    words = html.unescape(page.text)
+    if page.status_code == 503:
+        assert "This site's database does not answer. That says nothing about the swarm" in words, f"{fault.name}: {words}"
+        told.add("cannot look")
+    elif 'id="outage"' in page.text:
+        marked = re.search(r"This site's database does not answer: what you see is from (.+?), and may have changed", words)
+        assert page.status_code == 200 and marked and page.headers["cache-control"] == "no-store", f"{fault.name}: {words}"
+        told.add("the last page")
+    else:
+        assert page.status_code == 200 and document(demo) is not None, f"{fault.name}: an old page that is not marked"
 
 
 def seen_whole(demo: RunningDemo, since: float) -> bool:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,12 @@ import torch
 from hivemind.p2p import P2P
 from transformers import PreTrainedModel
 
+from blockserver.client.notes import Notes
+from blockserver.client.routes import PlainRouter
 from blockserver.client.session import Patience, Session
 from blockserver.compute.engine import Engine
 from swarm.errors import LocalError, MissingBlocks, RemoteError
+from swarm.routing import Candidate
 from swarm.wire.spans import Span
 from tests.blockserver.loopback import KnownServers, Serving, candidate, serving
 
@@ -105,6 +109,44 @@ async def test_a_batch_survives_the_loss_of_a_server_whose_twin_takes_over(clien
     lost.handler.set_engine(lost.engine)
     for output, right in zip(outputs, expected, strict=True):
         torch.testing.assert_close(output, right, **SAME)
+
+
+async def test_what_is_seen_of_servers_is_taken_down(client: P2P, servers: list[Serving]) -> None:
+    async with session(client, servers[1:]) as one:
+        one.notes = Notes()
+        await one.step(hidden(0, 1, 40))
+        first, second, third = one.route
+        lost = next(server for server in servers if server.peer_id == second.peer_id)
+        lost.handler.set_engine(None)
+        await one.step(hidden(1, 1, 1))
+        told = {server.peer_id: server for server in one.notes.take()}
+        instead = one.route[1]
+    lost.engine = Engine(lost.engine.module, 8192)
+    lost.handler.set_engine(lost.engine)
+    assert {peer: (server.requests, server.failures) for peer, server in told.items()} == {
+        first.peer_id: (2, 0),
+        second.peer_id: (2, 1),
+        instead.peer_id: (1, 0),
+        third.peer_id: (2, 0),
+    }
+    assert told[second.peer_id].last_error and not told[first.peer_id].last_error
+    assert not any(server.tokens_per_s for server in told.values()), "nobody knows how far these servers are"
+
+
+async def test_a_long_pass_is_timed_where_the_way_is_known(client: P2P, servers: list[Serving]) -> None:
+    known = {server.peer_id: replace(candidate(server), round_trip_s=0.0) for server in servers[1:]}
+
+    class Near(PlainRouter):
+        def about(self, peer_id: str) -> Candidate | None:
+            return known[peer_id]
+
+    notes = Notes()
+    router = Near(KnownServers(list(known.values())).find_route)
+    async with Session(client, "tiny", WHOLE, router, 64, patience=QUICK, notes=notes) as one:
+        await one.step(hidden(0, 1, 40))
+        passes = {peer: server.longest for peer, server in notes._servers.items()}
+        assert set(passes) == {hop.peer_id for hop in one.route}
+    assert all(found and (found.tokens, found.blocks, found.served) == (40, 2, 2) for found in passes.values())
 
 
 async def test_a_session_that_a_server_ended_while_it_was_idle_goes_on_there(client: P2P, servers: list[Serving]) -> None:

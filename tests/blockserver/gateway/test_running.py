@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -17,10 +18,19 @@ from transformers import PreTrainedModel
 from blockserver.gateway import config as limits
 from blockserver.gateway.running import listening
 from swarm.errors import LocalError
+from tests.blockserver.coordinators import Coordinator, coordinator
 from tests.living_gateway import living_gateway
 
 HELLO = [{"role": "user", "content": "Hello"}]
 pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def site() -> Iterator[Coordinator]:
+    """Who is told what the gateway saw of servers."""
+    with coordinator() as told:
+        told.answers["/api/v1/report"] = {"counted": 1}
+        yield told
 
 
 async def ready(client: httpx.AsyncClient, status: int) -> str:
@@ -31,12 +41,12 @@ async def ready(client: httpx.AsyncClient, status: int) -> str:
 
 
 async def test_a_gateway_finds_its_servers_and_says_when_they_are_gone(
-    speaking: tuple[Path, PreTrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    speaking: tuple[Path, PreTrainedModel], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: Coordinator
 ) -> None:
     monkeypatch.setattr(limits, "LOOK_S", 0.1)
     async with (
         asyncio.timeout(120),
-        living_gateway(speaking[0], tmp_path) as gateway,
+        living_gateway(speaking[0], tmp_path, coordinator=site.url) as gateway,
         httpx.AsyncClient(base_url=gateway.url, timeout=30) as client,
     ):
         asked = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=30)
@@ -61,6 +71,9 @@ async def test_a_gateway_finds_its_servers_and_says_when_they_are_gone(
         assert "[-]blocks blocks 0–5 have no server since " in words and "see http://monitor.test/m/speaking" in words
         with pytest.raises(openai.InternalServerError, match="blocks 0–5 have no server since"):
             await ask()
+    path, told = site.asked[0]
+    assert path == "/api/v1/report" and told["model"] == "speaking" and told["canary"] is None
+    assert [server["requests"] > server["failures"] for server in told["servers"]] == [True]
 
 
 def is_clients(process: psutil.Process) -> bool:
