@@ -58,7 +58,16 @@ def _hints(now: float) -> None:
         ("large 40", LARGE, Span(82, 96), None, 31, Phase.DECLINED, f"block {HOLE} has no server", "the server had 3 sessions"),
         ("large 8", LARGE, Span(85, 91), Span(2, 8), 44, Phase.EXPIRED, f"block {HOLE} has no server", "not accepted in 90 s"),
         ("small 1", SMALL, Span(0, 12), None, 75, Phase.DONE, "blocks 0–11 have one server", ""),
-        ("middle 7", MIDDLE, Span(0, 12), Span(28, 40), 118, Phase.STALE, "blocks 0–11 have one server", "they have two by now"),
+        (
+            "middle 7",
+            MIDDLE,
+            Span(0, 12),
+            Span(28, 40),
+            118,
+            Phase.STALE,
+            "blocks 0–11 have one server",
+            "they have two",
+        ),
     ]
     for name, prefix, blocks, before, minutes, phase, why, closed in past:
         given = at - timedelta(minutes=minutes)
