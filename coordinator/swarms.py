@@ -4,8 +4,8 @@
 
 Each has a name for addresses (letters, digits, - and _), and may have a label for people, `relay` (dial through relays),
 `models` (prefixes to look for that the swarm keeps out of its index), `join_addresses` (bootstrap addresses for people who want
-to join) and `gateway` (the address of the gateway that its chat page asks). In TOML each is a `[[swarms]]` table. Faults are named
-when the site starts. Without the variable there is one swarm, from SEPAL_SWARM, SEPAL_INITIAL_PEERS and SEPAL_RELAY.
+to join) and `gateway` (the address of the gateway that its chat page asks). In TOML each is a `[[swarms]]` table. Faults are
+named when the site starts. Without the variable there is one swarm, from SEPAL_SWARM, SEPAL_INITIAL_PEERS and SEPAL_RELAY.
 """
 
 from __future__ import annotations
