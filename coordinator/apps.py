@@ -8,8 +8,9 @@ class CoordinatorConfig(AppConfig):
     def ready(self) -> None:
         # Sets the Celery application that every process of the site sends its tasks through.
         import coordinator.celery  # noqa: F401
-        from coordinator.extension import register_chat, register_leases, register_needs
+        from coordinator.extension import register_chat, register_leases, register_needs, register_progress
 
         register_leases()
         register_needs()
+        register_progress()
         register_chat()

@@ -15,8 +15,8 @@ from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
 from coordinator.sight import promises_of
 from coordinator.tallies import DecisionCollector
-from monitor.extensions import Extension, Link, Panel, register, register_link, register_panel
-from monitor.published import Watch
+from monitor.extensions import Extension, Link, Panel, register, register_link, register_loading, register_panel
+from monitor.published import Loading, Watch
 from swarm.coverage import coverage
 from swarm.wire.hints import ReasonCode
 
@@ -75,6 +75,17 @@ def register_leases() -> None:
             about="Hints given to servers lately, newest first: leases that are open, and those closed in the last 15 minutes",
         )
     )
+
+
+def register_progress() -> None:
+    register_loading(loading)
+
+
+def loading(swarm: str) -> dict[tuple[str, str], Loading]:
+    """What servers that follow a hint say of their loading."""
+    rows = Lease.objects.filter(swarm=swarm, phase=Phase.ACCEPTED, accepted_at__isnull=False)
+    told = rows.values_list("prefix", "peer_id", "progress", "accepted_at")
+    return {(prefix, peer_id): Loading(share, at.timestamp()) for prefix, peer_id, share, at in told if at is not None}
 
 
 def register_needs() -> None:

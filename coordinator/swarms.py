@@ -2,9 +2,10 @@
 
     [{"name": "main", "label": "Our swarm", "initial_peers": ["/ip4/203.0.113.5/tcp/31330/p2p/Qm…"]}]
 
-Each has a name for addresses (letters, digits, - and _), and may have a label for people, `relay` (dial through relays) and
-`models` (prefixes to look for that the swarm keeps out of its index). In TOML each is a `[[swarms]]` table. Faults are named
-when the site starts. Without the variable there is one swarm, from SEPAL_SWARM, SEPAL_INITIAL_PEERS and SEPAL_RELAY.
+Each has a name for addresses (letters, digits, - and _), and may have a label for people, `relay` (dial through relays),
+`models` (prefixes to look for that the swarm keeps out of its index), `join_addresses` (bootstrap addresses for people who want
+to join) and `gateway` (the address of the gateway that its chat page asks). In TOML each is a `[[swarms]]` table. Faults are
+named when the site starts. Without the variable there is one swarm, from SEPAL_SWARM, SEPAL_INITIAL_PEERS and SEPAL_RELAY.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from swarm.errors import BadRecord
 from swarm.wire.keys import parse_prefix
 
 _NAME = re.compile(r"[A-Za-z0-9_\-]{1,64}")
-_KINDS: dict[str, type] = {"name": str, "label": str, "initial_peers": list, "relay": bool, "models": list}
+_FOR_PEOPLE: dict[str, type] = {"join_addresses": list, "gateway": str}
+_KINDS: dict[str, type] = {"name": str, "label": str, "initial_peers": list, "relay": bool, "models": list, **_FOR_PEOPLE}
 
 
 def read(given: str, short_form: dict[str, Any]) -> list[dict[str, Any]]:
@@ -78,4 +80,6 @@ def _checked(item: Any, position: int) -> dict[str, Any]:
         "initial_peers": item.get("initial_peers", []),
         "relay": item.get("relay", False),
         "models": models,
+        "join_addresses": item.get("join_addresses", []),
+        "gateway": item.get("gateway", ""),
     }

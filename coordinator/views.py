@@ -6,67 +6,77 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
 from coordinator import forms, limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
+from coordinator.places import Place, place_of
 from coordinator.shown import shown
 from coordinator.sight import NotSeen, promises_of, published_of
 from monitor.published import Published, ago, standings
+from monitor.swarms import named
 from swarm.snapshot import Model, PeerState
 
 HINTS_LISTED = 50
 
 
 @require_safe
-def what_if(request: HttpRequest) -> HttpResponse:
+def what_if(request: HttpRequest, swarm: str = "") -> HttpResponse:
+    place = place_of(request, swarm)
     form, complaints = forms.read(forms.WhatIfForm, request.GET.dict())
     page: dict[str, Any] = {"form": form, "complaints": complaints}
     try:
         limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
-        published = published_of(settings.SEPAL_SWARM)
+        published = published_of(place.name)
     except NotSeen as error:
-        return page_of(request, "what_if", {**page, "blind": str(error)})
+        return page_of(request, "what_if", place, {**page, "blind": str(error)})
     except limits.TooMany as error:
-        return too_many(request, error)
+        return too_many(request, place, error)
     model = chosen_model(published, form.model, complaints)
     page |= {"models": [item.model for item in standings(published)], "model": model}
     if model is not None:
         page["servers"] = [server for server in model.servers if server.state is not PeerState.GONE]
-        promises = promises_of(settings.SEPAL_SWARM, model.prefix)
+        promises = promises_of(place.name, model.prefix)
         if form.add_blocks is not None or form.leaves is not None:
             try:
                 page["result"] = needs.what_if(model, form.add_blocks, form.leaves, form.throughput, promises)
             except needs.NoSuchServer as error:
                 complaints.append(f"{error}.")
-    return page_of(request, "what_if", page)
+    return page_of(request, "what_if", place, page)
 
 
 @require_safe
-def hints(request: HttpRequest) -> HttpResponse:
+def hints(request: HttpRequest, swarm: str = "") -> HttpResponse:
+    place = place_of(request, swarm)
     form, complaints = forms.read(forms.HintsForm, request.GET.dict())
-    newest = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM)).defer("inputs").order_by("-created_at")
+    newest = shown(Lease.objects.filter(swarm=place.name)).defer("inputs").order_by("-created_at")
     newest = newest if form.model is None else newest.filter(prefix=form.model)
-    days = outcomes.days(settings.SEPAL_SWARM, form.model, datetime.now(UTC))
+    days = outcomes.days(place.name, form.model, datetime.now(UTC))
     page = {
         "form": form,
         "complaints": complaints,
         "leases": [{"lease": lease, "took": _took(lease.repaired_s)} for lease in newest[:HINTS_LISTED]],
         "days": [{"day": day, "repaired": _took(day.repaired_s)} for day in days],
     }
-    return page_of(request, "hints", page)
+    return page_of(request, "hints", place, page)
 
 
 @require_safe
-def one_hint(request: HttpRequest, hint_id: UUID) -> HttpResponse:
-    lease = shown(Lease.objects.filter(swarm=settings.SEPAL_SWARM, pk=hint_id)).first()
-    if lease is None:
+def one_hint(request: HttpRequest, hint_id: UUID, swarm: str = "") -> HttpResponse:
+    """A hint's number says of which swarm it is: an address that names another, or none, leads to the right one."""
+    place = place_of(request, swarm)
+    lease = shown(Lease.objects.filter(pk=hint_id)).first()
+    home = named(lease.swarm) if lease is not None and lease.swarm else None
+    if lease is None or home is None:
         raise Http404("there is no such hint")
-    return page_of(request, "hint", {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)})
+    if home != place.swarm:
+        return HttpResponseRedirect(f"{home.base}/hints/{hint_id}")
+    return page_of(
+        request, "hint", place, {"lease": lease, "took": _took(lease.repaired_s), "percent": int(100 * lease.progress)}
+    )
 
 
 def chosen_model(published: Published, prefix: str | None, complaints: list[str]) -> Model | None:
@@ -84,13 +94,14 @@ def _took(seconds: float | None) -> str:
     return "" if seconds is None else ago(seconds)
 
 
-def too_many(request: HttpRequest, error: limits.TooMany) -> HttpResponse:
-    response = page_of(request, "too_many", {"words": str(error)}, status=429)
+def too_many(request: HttpRequest, place: Place, error: limits.TooMany) -> HttpResponse:
+    response = page_of(request, "too_many", place, {"words": str(error)}, status=429)
     response["Retry-After"] = str(error.retry_after_s)
     return response
 
 
-def page_of(request: HttpRequest, name: str, page: dict[str, Any], status: int = 200) -> HttpResponse:
-    response = render(request, f"coordinator/{name}.html", {"page": page, "swarm": settings.SEPAL_SWARM}, status=status)
+def page_of(request: HttpRequest, name: str, place: Place, page: dict[str, Any], status: int = 200) -> HttpResponse:
+    context = {"page": page, "base": place.base, "query": place.swarm.query}
+    response = render(request, f"coordinator/{name}.html", context, status=status)
     response["Cache-Control"] = "no-cache"
     return response

@@ -6,7 +6,6 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -14,18 +13,21 @@ from django.views.decorators.http import require_safe
 from coordinator import appearing, cards, diagnosis, fits, forms, joining, limits, signs
 from coordinator import needed as needs
 from coordinator.models import Lease, Phase
+from coordinator.places import Place, place_of
 from coordinator.sight import NotSeen, promises_of, published_of
 from coordinator.views import chosen_model, page_of, too_many
+from monitor import live
 from monitor.published import Published, standings
 from swarm.errors import BadRecord
 from swarm.snapshot import Model
 
 
 @require_safe
-def connect(request: HttpRequest) -> HttpResponse:
+def connect(request: HttpRequest, swarm: str = "") -> HttpResponse:
+    place = place_of(request, swarm)
     form, complaints = forms.read(forms.ConnectForm, request.GET.dict())
     if form.peer is not None:
-        return _watching(form.model, form.peer)
+        return _watching(place, form.model, form.peer)
     page: dict[str, Any] = {
         "form": form,
         "complaints": complaints,
@@ -37,46 +39,48 @@ def connect(request: HttpRequest) -> HttpResponse:
     }
     try:
         limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
-        published = published_of(settings.SEPAL_SWARM)
+        published = published_of(place.name)
     except NotSeen as error:
-        return page_of(request, "connect", {**page, "blind": str(error)})
+        return page_of(request, "connect", place, {**page, "blind": str(error)})
     except limits.TooMany as error:
-        return too_many(request, error)
+        return too_many(request, place, error)
     model = chosen_model(published, form.model, complaints)
     page["models"] = [item.model for item in standings(published)]
     if model is not None:
-        page |= _steps(form, model)
-    return page_of(request, "connect", page)
+        page |= _steps(form, model, place)
+    return page_of(request, "connect", place, page)
 
 
 @require_safe
-def watch(request: HttpRequest) -> HttpResponse:
+def watch(request: HttpRequest, swarm: str = "") -> HttpResponse:
     """With `?fragment` only the checklist, for a page that is open already."""
+    place = place_of(request, swarm)
     form, complaints = forms.read(forms.WatchForm, request.GET.dict())
     if form.peer is not None and form.since is None:
-        return _watching(form.model, form.peer)
+        return _watching(place, form.model, form.peer)
     page: dict[str, Any] = {"form": form, "complaints": complaints}
     try:
-        published = published_of(settings.SEPAL_SWARM)
+        published = published_of(place.name)
     except NotSeen as error:
-        return _watch_page(request, {**page, "blind": str(error)})
+        return _watch_page(request, place, {**page, "blind": str(error)})
     model = chosen_model(published, form.model, complaints)
     page["models"] = [item.model for item in standings(published)]
     page["model"] = model
+    page["socket"] = live.page_of(place.name, live.model_key(model.prefix)) if model is not None else ""
     if model is not None and form.peer is not None:
         page["list"] = appearing.checklist(_seen(published, model, form.peer, form.since), published.interval_s)
-    return _watch_page(request, page)
+    return _watch_page(request, place, page)
 
 
-def _watching(model: str | None, peer: str) -> HttpResponse:
+def _watching(place: Place, model: str | None, peer: str) -> HttpResponse:
     """To the page that watches, with the moment from which on somebody waits."""
     asked = {**({"model": model} if model else {}), "peer": peer, "since": int(time.time())}
-    return HttpResponseRedirect(f"/connect/watch?{urlencode(asked)}")
+    return HttpResponseRedirect(f"{place.base}/connect/watch?{urlencode(asked)}")
 
 
-def _watch_page(request: HttpRequest, page: dict[str, Any]) -> HttpResponse:
+def _watch_page(request: HttpRequest, place: Place, page: dict[str, Any]) -> HttpResponse:
     if "fragment" not in request.GET:
-        return page_of(request, "watch", page)
+        return page_of(request, "watch", place, page)
     response = render(request, "coordinator/_appearing.html", {"page": page})
     response["Cache-Control"] = "no-cache"
     return response
@@ -109,15 +113,15 @@ def _checked(code: str | None, complaints: list[str]) -> diagnosis.Diagnosis | N
         return None
 
 
-def _steps(form: forms.ConnectForm, model: Model) -> dict[str, Any]:
+def _steps(form: forms.ConnectForm, model: Model, place: Place) -> dict[str, Any]:
     """Steps 1 to 4 for one model: what fits, what helps, how to check, what to run."""
     memory_gb = form.memory_gb or cards.memory_of(form.card)
     fit = None
     if memory_gb is not None:
         fit = fits.fit(model.repository or model.prefix, model.num_blocks, memory_gb, form.precision, form.parameters_b)
     num_blocks = form.num_blocks or (fit.num_blocks if fit else None) or None
-    where = (settings.SEPAL_JOIN_ADDRESSES, settings.SEPAL_URL)
-    promises = promises_of(settings.SEPAL_SWARM, model.prefix)
+    where = (place.join_addresses, place.site)
+    promises = promises_of(place.name, model.prefix)
     return {
         "model": model,
         "fit": fit,
@@ -125,7 +129,7 @@ def _steps(form: forms.ConnectForm, model: Model) -> dict[str, Any]:
         "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
-        "has_address": bool(settings.SEPAL_JOIN_ADDRESSES),
+        "has_address": bool(place.join_addresses),
         "system_note": joining.SYSTEMS[form.system],
         "kept_by_code": form.kept(but="code"),
     }

@@ -13,7 +13,8 @@ from monitor.history.peers import Hour, PeerHistory
 from monitor.history.timeline import Timeline, timeline
 from monitor.history.uptime import DayTally
 from monitor.notices import Notice, notices
-from monitor.published import Published, Sighting, Watch, ago, name_of, rfc3339
+from monitor.published import Published, Sighting, Watch, ago, beliefs, name_of, rfc3339
+from monitor.rates.words import of_rate
 from monitor.serving import is_full, version_of
 from monitor.tables import (
     FULL_SYMBOL,
@@ -173,7 +174,7 @@ def _serving(seen: Watch, subject: Subject, stale: bool) -> Serving:
         why=why_of(server, subject.sighting, now),
         raw=raw_of(server) if server.visit and not server.visit.answered else "",
         advice=_advice(server),
-        facts=_facts(subject, now),
+        facts=_facts(subject, now, _counted(subject, published, present)),
         without="" if stale or present is None else without_words(present, server),
         neighbours=_neighbours(server, published, present),
         timeline=timeline(told.samples, told.watched, now) if told else None,
@@ -229,7 +230,19 @@ def _advice(server: Server) -> tuple[str, ...]:
     )
 
 
-def _facts(subject: Subject, now: float) -> tuple[Fact, ...]:
+def _counted(subject: Subject, published: Published | None, model: Model | None) -> str:
+    """`120 tok/s: measured at 96.0 tokens/s`; empty where its own figure is believed."""
+    if published is None or model is None:
+        return ""
+    return of_rate(beliefs(published, model).get(subject.server.peer_id)).removeprefix("counts as ")
+
+
+def _precision(dtype: str | None, quantisation: str | None) -> str:
+    quantised = "not quantised" if quantisation == "none" else quantisation
+    return ", ".join(word for word in (dtype, quantised) if word) or NOT_SHARED
+
+
+def _facts(subject: Subject, now: float, counted: str) -> tuple[Fact, ...]:
     server, sighting, record, visit = subject.server, subject.sighting, subject.server.record, subject.server.visit
     relay = record.using_relay
     via = (visit.via if visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct")
@@ -243,12 +256,13 @@ def _facts(subject: Subject, now: float) -> tuple[Fact, ...]:
         ("First seen", Moment(sighting.first_seen, now).clock),
         ("Reached", via),
         ("Throughput", speed_words(record.throughput)),
+        *([("Counts as", counted)] if counted else []),
         ("Forward", speed_words(record.forward_rps)),
         ("Inference", speed_words(record.inference_rps)),
         ("Network", speed_words(record.network_rps)),
         ("Cache left", cache_words(server)),
         ("Version", version_of(server) or NOT_SHARED),
-        ("Numbers", " ".join(word for word in (record.torch_dtype, record.quant_type) if word) or NOT_SHARED),
+        ("Precision", _precision(record.torch_dtype, record.quant_type)),
         ("Adapters", ", ".join(record.adapters) or "none named"),
     ]
     return tuple(Fact(name, words, words != NOT_SHARED) for name, words in said)

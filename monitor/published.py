@@ -19,6 +19,8 @@ from swarm.throughput import Belief, Evidence, believed_rates
 
 MISSED_INTERVALS = 3
 """After so many missed crawls a snapshot is stale: one may be lost to a restart, two to a slow swarm."""
+RECKONED_FROM = 0.05
+"""The first twentieth is opening files, and says little about the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +30,18 @@ class Sighting:
     state_since: float
     first_seen: float
     last_seen: float
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How far a server that loads has come, as it says itself: the share of its bytes, and since when it loads."""
+
+    share: float
+    since: float
+
+    def left_s(self, now: float) -> float | None:
+        """At the pace so far; None where there is too little of it to reckon with."""
+        return (now - self.since) * (1 - self.share) / self.share if self.share >= RECKONED_FROM else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +76,8 @@ class Published:
     `snapshot_id` names the snapshot for ever: it is the id of the crawl that made it. `held` says why what was crawled since is
     not believed: then this is all there is to show, and it is stale. `absent` holds by prefix the servers that the snapshot
     does not have any more (gone) or could not read (not checked); `sightings` is by prefix and peer id, `verdict_since` by
-    prefix. `evidence` of rates, and what clients `told`, are by prefix and peer id, the newest canaries by prefix.
+    prefix. `evidence` of rates, what clients `told`, and how far servers that load have come, are by prefix and peer id, the newest
+    canaries by prefix.
     """
 
     snapshot: Snapshot
@@ -77,6 +92,7 @@ class Published:
     evidence: Mapping[tuple[str, str], Evidence] = field(default_factory=dict)
     told: Mapping[tuple[str, str], Told] = field(default_factory=dict)
     canaries: Mapping[str, CanaryFacts] = field(default_factory=dict)
+    loading: Mapping[tuple[str, str], Loading] = field(default_factory=dict)
     snapshot_id: int = 0
 
     def age_s(self, now: float | None = None) -> float:

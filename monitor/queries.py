@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from django.conf import settings
 from django.db import transaction
 
+from monitor.extensions import loading_of
 from monitor.gate import Held, Suspicion
 from monitor.hiding.models import hidden_list
 from monitor.hiding.rules import HiddenList, redacted, server_of
@@ -203,6 +204,9 @@ def _published(
         evidence=rates.evidence,
         told=rates.told,
         canaries=rates.canaries,
+        loading=loading_of(crawl.swarm)
+        if any(s.state is PeerState.JOINING for m in snapshot.models for s in m.servers)
+        else {},
         snapshot_id=crawl.pk,
     )
 

@@ -23,12 +23,20 @@ class Hit:
     words: str
     address: str
     exact: bool = False
+    where: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
     text: str
     hits: tuple[Hit, ...]
+    more: bool = False
+
+    @property
+    def words(self) -> str:
+        """`3 things`, `More than 50 things`."""
+        many = len(self.hits)
+        return f"More than {many} things" if self.more else f"{many} things"
 
     @property
     def only(self) -> Hit | None:
@@ -45,7 +53,8 @@ def find(seen: Watch, text: str) -> Found:
         return Found("", ())
     hits = [*_peer(asked), *_models(seen, asked), *_blocks(seen, asked), *_servers(seen, asked)]
     unlike = {hit.address: hit for hit in reversed(hits)}
-    return Found(asked, tuple(hit for hit in hits if unlike[hit.address] is hit)[:MOST])
+    told = [hit for hit in hits if unlike[hit.address] is hit]
+    return Found(asked, tuple(told[:MOST]), len(told) > MOST)
 
 
 def _peer(asked: str) -> list[Hit]:
@@ -88,6 +97,7 @@ def _servers(seen: Watch, asked: str) -> list[Hit]:
             name = server.record.public_name or ""
             ends = len(asked) >= SHORTEST_END and server.peer_id.endswith(asked)
             if ends or (name and low in name.casefold()):
-                words = f"{short(server.peer_id)} {name}".strip() + f", {server.span.in_words()} of {name_of(model)}"
-                hits.append(Hit("server", words, f"/p/{server.peer_id}"))
+                words = f"{short(server.peer_id)} {name}".strip()
+                where = f"{server.span.in_words()} of {name_of(model)}"
+                hits.append(Hit("server", words, f"/p/{server.peer_id}", where=where))
     return hits

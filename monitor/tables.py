@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
-from monitor.rates.words import of_clients, of_rate
+from monitor.rates.words import counted, of_clients, of_rate
 from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
@@ -90,8 +90,10 @@ class ServerLine:
     end: int
     blocks: str
     throughput: str
-    believed: str
-    """What is believed of its throughput, and why; empty where that is what it reports."""
+    counted: str
+    """What is believed of its throughput; empty where that is what it reports."""
+    counted_why: str
+    clients: str
     cache: str
     version: str
     via: str
@@ -227,7 +229,9 @@ def _server_line(published: Published, model: Model, server: Server, believed: M
         end=min(server.span.end, model.num_blocks),
         blocks=server.span.in_words().removeprefix("blocks ").removeprefix("block "),
         throughput=speed_words(server.record.throughput),
-        believed="; ".join(filter(None, (of_rate(believed.get(server.peer_id)), of_clients(published.told.get(key))))),
+        counted=counted(believed.get(server.peer_id)),
+        counted_why=of_rate(believed.get(server.peer_id)),
+        clients=of_clients(published.told.get(key)),
         cache=cache_words(server),
         version=version_of(server) or NOT_SHARED,
         via=(server.visit.via if server.visit else "") or (NOT_SHARED if relay is None else "relay" if relay else "direct"),

@@ -28,7 +28,8 @@ class Moment:
 
     @property
     def ahead(self) -> str:
-        return ago(max(0.0, self.at - self.now))
+        away_s = self.at - self.now
+        return ago(away_s) if away_s >= 1 else "a moment"
 
     @property
     def clock(self) -> str:

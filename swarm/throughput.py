@@ -108,7 +108,7 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     if seen is not None:
         limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
     elif known.seen_s is not None and known.seen_s < SETTLED_S:
-        limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet: counts as a usual server at most"))
+        limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"))
     else:
         limits.append((others.high, Basis.CROWD, "not measured, and far above the other servers"))
     believed, basis, why = reported, Basis.REPORTED, "as reported"

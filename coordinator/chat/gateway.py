@@ -20,6 +20,7 @@ MANNER = {"temperature": 0.7, "top_p": 0.95, "max_tokens": 256}
 """Lively, and short enough for volunteers' machines."""
 LENS_TOP = 3
 WORDLESS = "The model ended its answer without a word; ask again, or differently."
+NO_GATEWAY = "This site has no gateway to this swarm; whoever runs it can set one up (docs/gateway.md)."
 STATE_S = 3.0
 """For the gateway's word on itself: a page must not wait for a gateway that is gone."""
 QUIET_S = 30.0
@@ -80,9 +81,9 @@ class LensRow:
     guesses: tuple[tuple[str, float], ...] = field(default_factory=tuple)
 
 
-async def served() -> Served:
-    """Raises Cannot where no gateway is set up, or none answers."""
-    async with _connection(STATE_S) as client:
+async def served(url: str) -> Served:
+    """Raises Cannot where no gateway is set up (an empty `url`), or none answers."""
+    async with _connection(url, STATE_S) as client:
         document = _document(await client.get("/v1/models"))
     try:
         model = document["data"][0]
@@ -92,10 +93,10 @@ async def served() -> Served:
         raise Cannot("The gateway does not answer as one.") from error
 
 
-async def answer(model: str, turns: Turns, address: str) -> Answer:
+async def answer(url: str, model: str, turns: Turns, address: str) -> Answer:
     """The whole answer. Raises Cannot."""
     text, report = [], Report()
-    async for event in stream(model, turns, address):
+    async for event in stream(url, model, turns, address):
         if isinstance(event, Text):
             text.append(event.text)
         elif isinstance(event, Report):
@@ -105,14 +106,14 @@ async def answer(model: str, turns: Turns, address: str) -> Answer:
     return Answer("".join(text), report)
 
 
-async def stream(model: str, turns: Turns, address: str) -> AsyncIterator[Event]:
+async def stream(url: str, model: str, turns: Turns, address: str) -> AsyncIterator[Event]:
     """Events as they come; the last Report has the figures of the whole answer. Raises Cannot, also in the middle.
 
     `address` is the visitor's, so that the gateway can give each a fair share.
     """
     body = {**_asked(model, turns), **MANNER, "stream": True, "sepal": {"progress": True}}
     async with (
-        _connection(QUIET_S, address) as client,
+        _connection(url, QUIET_S, address) as client,
         client.stream("POST", "/v1/chat/completions", json=body) as response,
     ):
         if response.status_code != 200:
@@ -131,9 +132,9 @@ async def stream(model: str, turns: Turns, address: str) -> AsyncIterator[Event]
         raise Cannot("The gateway broke off in the middle of the answer.")
 
 
-async def lens(model: str, turns: Turns, address: str) -> list[LensRow]:
+async def lens(url: str, model: str, turns: Turns, address: str) -> list[LensRow]:
     """Raises Cannot."""
-    async with _connection(WHOLE_S, address) as client:
+    async with _connection(url, WHOLE_S, address) as client:
         document = _document(await client.post("/v1/sepal/logit_lens", json={**_asked(model, turns), "top": LENS_TOP}))
     try:
         return [
@@ -149,18 +150,16 @@ async def lens(model: str, turns: Turns, address: str) -> list[LensRow]:
 
 
 @asynccontextmanager
-async def _connection(timeout_s: float, address: str = "") -> AsyncIterator[httpx.AsyncClient]:
-    if not settings.SEPAL_GATEWAY_URL:
-        raise Cannot("This site has no gateway to the swarm; whoever runs it can set one up (SEPAL_GATEWAY_URL).")
+async def _connection(url: str, timeout_s: float, address: str = "") -> AsyncIterator[httpx.AsyncClient]:
+    if not url:
+        raise Cannot(NO_GATEWAY)
     headers = {"X-Forwarded-For": address} if address else {}
     if settings.SEPAL_GATEWAY_KEY:
         headers["Authorization"] = f"Bearer {settings.SEPAL_GATEWAY_KEY}"
     timeout = httpx.Timeout(timeout_s, connect=STATE_S)
     try:
         # Whatever proxy the environment names is not meant for the site's own gateway.
-        async with httpx.AsyncClient(
-            base_url=settings.SEPAL_GATEWAY_URL, headers=headers, timeout=timeout, trust_env=False
-        ) as client:
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=timeout, trust_env=False) as client:
             yield client
     except httpx.ReadTimeout as error:
         raise Cannot("The gateway fell silent.") from error

@@ -34,28 +34,29 @@ class ShownRow:
     guesses: tuple[tuple[str, str], ...]
 
 
-def report(said: Report) -> ShownReport:
+def report(said: Report, base: str) -> ShownReport:
+    """`base` is what the addresses of the swarm's pages begin with."""
     words = []
     if said.tokens_per_second is not None:
         words.append(f"{said.tokens_per_second:.1f} tok/s")
     if said.recoveries:
         words.append(f"{said.recoveries} {'server was' if said.recoveries == 1 else 'servers were'} replaced on the way")
-    return ShownReport(tuple(_hop(hop.peer_id, hop.blocks) for hop in said.route), " · ".join(words))
+    return ShownReport(tuple(_hop(hop.peer_id, hop.blocks, base) for hop in said.route), " · ".join(words))
 
 
-def row(said: LensRow) -> ShownRow:
+def row(said: LensRow, base: str) -> ShownRow:
     after = str(said.blocks - 1) if said.blocks else "none yet"
     guesses = tuple((visible(text), percent(probability)) for text, probability in said.guesses)
-    return ShownRow(after, _hop(said.peer_id, "") if said.peer_id else None, guesses)
+    return ShownRow(after, _hop(said.peer_id, "", base) if said.peer_id else None, guesses)
 
 
-def event(said: Event) -> dict[str, Any]:
+def event(said: Event, base: str) -> dict[str, Any]:
     """One line of the stream to the page's script."""
     if isinstance(said, Waiting):
         return {"note": waiting(said.before)}
     if isinstance(said, Text):
         return {"text": said.text}
-    shown = report(said)
+    shown = report(said, base)
     hops = [{"short": hop.short, "path": hop.path, "blocks": hop.blocks} for hop in shown.hops]
     return {"report": {"hops": hops, "figures": shown.figures}}
 
@@ -81,8 +82,8 @@ def percent(chance: float) -> str:
     return "< 1 %" if 0 < chance < 0.005 else f"{100 * chance:.0f} %"
 
 
-def _hop(peer_id: str, blocks: str) -> ShownHop:
+def _hop(peer_id: str, blocks: str, base: str) -> ShownHop:
     first, _, last = blocks.partition("-")
     words = "" if not blocks else f"block {first}" if first == last else f"blocks {first}–{last}"
-    path = f"/p/{peer_id}" if looks_like_peer_id(peer_id) else ""
+    path = f"{base}/p/{peer_id}" if looks_like_peer_id(peer_id) else ""
     return ShownHop(f"…{peer_id[-TAIL:]}", path, words)

@@ -23,6 +23,7 @@ from coordinator import limits
 from coordinator.chat import conversation, gateway, shown
 from coordinator.chat.conversation import NotUnderstood, Said, Turn, Turns
 from coordinator.chat.gateway import Cannot
+from coordinator.places import Place, place_of
 
 QUESTIONS_OF_AN_ADDRESS = limits.Limit("chat", 20)
 """A person reads the answer first."""
@@ -33,31 +34,33 @@ TOO_BIG = "That is too long for this page; start again with less."
 
 @csrf_exempt
 @require_http_methods(["GET", "HEAD", "POST"])
-async def chat(request: HttpRequest) -> HttpResponse:
+async def chat(request: HttpRequest, swarm: str = "") -> HttpResponse:
+    place = place_of(request, swarm)
     if request.method != "POST":
-        return await _page(request, {})
+        return await _page(request, place, {})
     try:
         form = _form(request)
         if form.get("what") == "lens":
-            return await _lens(request, form)
+            return await _lens(request, place, form)
         said = conversation.read(form.get("question", ""), form.get("history", ""))
         await _count(request, QUESTIONS_OF_AN_ADDRESS)
-        return await _answer(request, said)
+        return await _answer(request, place, said)
     except NotUnderstood as error:
-        return await _page(request, {"complaint": str(error), "turns": _kept(request)}, 400)
+        return await _page(request, place, {"complaint": str(error), "turns": _kept(request)}, 400)
     except limits.TooMany as error:
-        return await _too_many(request, error)
+        return await _too_many(request, place, error)
 
 
 @csrf_exempt
 @require_POST
-async def stream(request: HttpRequest) -> HttpResponseBase:
+async def stream(request: HttpRequest, swarm: str = "") -> HttpResponseBase:
     """Lines of JSON: `{"note": …}`, `{"text": …}`, `{"report": …}`, and last `{"history": …}` or `{"error": …}`."""
+    place = place_of(request, swarm)
     try:
         form = _form(request)
         said = conversation.read(form.get("question", ""), form.get("history", ""))
         await _count(request, QUESTIONS_OF_AN_ADDRESS)
-        lines = _lines(said, limits.address_of(request))
+        lines = _lines(place, said, limits.address_of(request))
     except (NotUnderstood, limits.TooMany) as error:
         lines = _one_line({"error": _sentence(error)})
     response = StreamingHttpResponse(lines, content_type="application/x-ndjson")
@@ -67,18 +70,18 @@ async def stream(request: HttpRequest) -> HttpResponseBase:
     return response
 
 
-async def _answer(request: HttpRequest, said: Said) -> HttpResponse:
+async def _answer(request: HttpRequest, place: Place, said: Said) -> HttpResponse:
     page: dict[str, Any] = {"turns": said.before}
     try:
-        served = await gateway.served()
-        answer = await gateway.answer(served.model, said.turns, limits.address_of(request))
+        served = await gateway.served(place.gateway_url)
+        answer = await gateway.answer(place.gateway_url, served.model, said.turns, limits.address_of(request))
     except Cannot as error:
-        return await _page(request, {**page, "question": said.question, "why_not": str(error)}, 503)
+        return await _page(request, place, {**page, "question": said.question, "why_not": str(error)}, 503)
     turns = (*said.turns, Turn(role="assistant", content=answer.text))
-    return await _page(request, {"turns": turns, "report": shown.report(answer.report), "served": served})
+    return await _page(request, place, {"turns": turns, "report": shown.report(answer.report, place.base), "served": served})
 
 
-async def _lens(request: HttpRequest, form: dict[str, str]) -> HttpResponse:
+async def _lens(request: HttpRequest, place: Place, form: dict[str, str]) -> HttpResponse:
     """For the question in the box, or for the last one that was asked."""
     turns = conversation.read_history(form.get("history", ""))
     question = form.get("question", "").strip()
@@ -91,22 +94,22 @@ async def _lens(request: HttpRequest, form: dict[str, str]) -> HttpResponse:
     await _count(request, LENSES_OF_AN_ADDRESS)
     page: dict[str, Any] = {"turns": turns, "question": question}
     try:
-        served = await gateway.served()
-        rows = await gateway.lens(served.model, asked, limits.address_of(request))
+        served = await gateway.served(place.gateway_url)
+        rows = await gateway.lens(place.gateway_url, served.model, asked, limits.address_of(request))
     except Cannot as error:
-        return await _page(request, {**page, "why_not": str(error)}, 503)
-    lens = {"question": asked[-1].content, "rows": [shown.row(row) for row in rows]}
-    return await _page(request, {**page, "lens": lens, "served": served})
+        return await _page(request, place, {**page, "why_not": str(error)}, 503)
+    lens = {"question": asked[-1].content, "rows": [shown.row(row, place.base) for row in rows]}
+    return await _page(request, place, {**page, "lens": lens, "served": served})
 
 
-async def _lines(said: Said, address: str) -> AsyncIterator[str]:
+async def _lines(place: Place, said: Said, address: str) -> AsyncIterator[str]:
     text: list[str] = []
     try:
-        served = await gateway.served()
-        async for event in gateway.stream(served.model, said.turns, address):
+        served = await gateway.served(place.gateway_url)
+        async for event in gateway.stream(place.gateway_url, served.model, said.turns, address):
             if isinstance(event, gateway.Text):
                 text.append(event.text)
-            yield _line(shown.event(event))
+            yield _line(shown.event(event, place.base))
         if not text:
             raise Cannot(gateway.WORDLESS)
         turns = (*said.turns, Turn(role="assistant", content="".join(text)))
@@ -158,11 +161,11 @@ def _sentence(error: Exception) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
-async def _page(request: HttpRequest, page: dict[str, Any], status: int = 200) -> HttpResponse:
+async def _page(request: HttpRequest, place: Place, page: dict[str, Any], status: int = 200) -> HttpResponse:
     served = page.get("served")
     if served is None and "why_not" not in page:
         try:
-            served = await gateway.served()
+            served = await gateway.served(place.gateway_url)
             page = {**page, "why_not": f"The swarm cannot answer now: {served.why_not}." if served.why_not else ""}
         except Cannot as error:
             page = {**page, "why_not": str(error)}
@@ -173,14 +176,14 @@ async def _page(request: HttpRequest, page: dict[str, Any], status: int = 200) -
         "history": conversation.write_history(turns),
         "longest": conversation.LONGEST_QUESTION,
     }
-    context = {"page": page, "swarm": settings.SEPAL_SWARM}
+    context = {"page": page, "base": place.base}
     response = await sync_to_async(render)(request, "coordinator/chat.html", context, status=status)
     response["Cache-Control"] = "no-store"
     return response
 
 
-async def _too_many(request: HttpRequest, error: limits.TooMany) -> HttpResponse:
-    context = {"page": {"words": str(error)}, "swarm": settings.SEPAL_SWARM}
+async def _too_many(request: HttpRequest, place: Place, error: limits.TooMany) -> HttpResponse:
+    context = {"page": {"words": str(error)}, "base": place.base}
     response = await sync_to_async(render)(request, "coordinator/too_many.html", context, status=429)
     response["Retry-After"] = str(error.retry_after_s)
     return response

@@ -7,13 +7,19 @@ from monitor.times import Moment
 from swarm.throughput import Basis, Belief
 
 
-def of_rate(belief: Belief | None) -> str:
-    """`counts as 104 tok/s: measured at 83.2 tokens/s`; empty where nothing differs from the report."""
+def counted(belief: Belief | None) -> str:
+    """`counts as 104 tok/s`; empty where nothing differs from the report."""
     if belief is None or belief.believed is None or belief.basis in (Basis.REPORTED, Basis.UNKNOWN):
         return ""
     if belief.reported is not None and belief.believed >= 0.995 * belief.reported:
         return ""
-    return f"counts as {belief.believed:,.{0 if belief.believed >= 10 else 1}f} tok/s: {belief.reason}"
+    return f"counts as {belief.believed:,.{0 if belief.believed >= 10 else 1}f} tok/s"
+
+
+def of_rate(belief: Belief | None) -> str:
+    """The same with the reason: `counts as 104 tok/s: measured at 83.2 tokens/s`."""
+    short = counted(belief)
+    return f"{short}: {belief.reason}" if short and belief is not None else ""
 
 
 def of_clients(told: Told | None) -> str:

@@ -76,7 +76,7 @@
   };
 
   const ask = async (sent, item) => {
-    const answer = await fetch("/chat/stream", { method: "POST", body: sent, signal: asking.signal });
+    const answer = await fetch(form.dataset.stream, { method: "POST", body: sent, signal: asking.signal });
     if (!answer.ok) throw new Error(String(answer.status));
     for await (const line of lines(answer.body)) {
       if (line && heard(item, JSON.parse(line))) return;

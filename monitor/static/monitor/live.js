@@ -106,7 +106,7 @@
   const showTimes = () => {
     for (const time of document.querySelectorAll("#live time[data-counts]")) {
       const away = (Date.parse(time.dateTime) / 1000 - now()) * (time.dataset.counts === "down" ? 1 : -1);
-      const words = inWords(away);
+      const words = time.dataset.counts === "down" && away < 1 ? "a moment" : inWords(away);
       if (time.textContent !== words) time.textContent = words;
     }
   };
