@@ -11,6 +11,8 @@ from django.views.decorators.http import require_safe
 
 from monitor import queries
 from monitor.api import sight
+from monitor.api.caching import SCRAPE, note
+from monitor.api.middleware import conditional
 from monitor.exposition import exposition, format_of
 from monitor.extensions import registered
 from monitor.feeds.tallies import CrawlCollector
@@ -24,11 +26,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
     """Of one swarm, so that series carry no label that most sites do not need: others are `/metrics?swarm=NAME`."""
     swarm, wanted = _swarm(request), format_of(request.headers.get("Accept", ""))
     others = [extension.collector(swarm) for extension in registered() if extension.collector is not None]
-    text = exposition(sight.current(swarm), [CrawlCollector(swarm), QueueCollector(), *others], wanted)
+    seen = sight.current(swarm)
+    text = exposition(seen, [CrawlCollector(swarm), QueueCollector(), *others], wanted)
     response = HttpResponse(text, content_type=wanted.content_type)
-    response["Vary"] = "Accept"
-    response["Cache-Control"] = "no-cache"
-    return response
+    response["Vary"] = "Accept, Accept-Encoding"
+    note(request, seen, SCRAPE)
+    return conditional(request, response)
 
 
 @require_safe

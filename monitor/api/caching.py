@@ -29,6 +29,8 @@ OF_SNAPSHOT = Rule(LIVE.header, 60.0)
 """What changes with the snapshot only: made once for each, whoever asks. Leases and incidents come and go between two."""
 SLOW = Rule("public, max-age=60, stale-while-revalidate=300, stale-if-error=3600", 60.0)
 """Days change once a minute at most."""
+SCRAPE = Rule("no-cache", 1.0)
+"""Of what also counts without a crawl: whoever scrapes in the same second is told the same."""
 FOREVER = Rule("public, max-age=31536000, immutable", 3_600.0)
 PRIVATE = Rule("private, no-store", 0.0)
 """What depends on who asks, or on this very moment."""

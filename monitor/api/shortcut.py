@@ -30,6 +30,7 @@ MAX_KEY = 1_000
 """Characters of an address with its query; longer ones are answered, and not kept."""
 LOOK_EVERY_S = 1.0
 WAIT_FOR_A_LOOK_AFTER_S = 3.0
+METRICS = "/metrics"
 LEAST_TO_COMPRESS = 1_400
 """Bytes that travel in one packet anyway."""
 
@@ -146,7 +147,9 @@ class Shortcut:
 
 def _key(scope: Scope, asked: dict[bytes, bytes]) -> tuple[str, ...] | None:
     """None for what is never kept: other addresses, writes, whatever may be meant for one caller only."""
-    if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD") or not scope["path"].startswith("/api/"):
+    if scope["type"] != "http" or scope["method"] not in ("GET", "HEAD"):
+        return None
+    if not scope["path"].startswith("/api/") and scope["path"] != METRICS:
         return None
     if b"cookie" in asked or b"authorization" in asked:
         return None

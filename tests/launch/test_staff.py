@@ -47,5 +47,5 @@ def test_a_database_that_is_gone_is_said_in_words(tmp_path: Path, capfd: pytest.
 def test_the_demo_says_how_to_get_into_the_admin_and_gives_no_password(tmp_path: Path) -> None:
     plan = Plan(model=tmp_path, port=8000, servers=1, blocks=1, crawl_interval_s=10)
     supervisor: Any = None
-    said = _banner(Demo(supervisor, RunFolder(tmp_path), plan, 8000))
+    said = _banner(Demo(supervisor, RunFolder(tmp_path), plan, 8000, gateway=""))
     assert "make staff ARGS=YOU" in said and "http://127.0.0.1:8000/admin/" in said

@@ -240,3 +240,21 @@ async def test_a_stream_goes_through_as_it_comes() -> None:
     more.set()
     await going
     assert [message.get("body") for message in sent] == [None, b"first", b"second"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/api/prometheus"])
+def test_a_scrape_is_kept_for_a_second_and_for_each_format(front: Site, path: str) -> None:
+    first = front.get(path)
+    assert first == front.get(path) and front.asked == 1 and first[1]["cache-control"] == "no-cache"
+    packed = front.get(path, accept_encoding="gzip")
+    assert gzip.decompress(packed[2]) == first[2] and front.asked == 1
+    other = front.get(path, accept="application/openmetrics-text;version=1.0.0")
+    assert other[2].endswith(b"# EOF\n") and not first[2].endswith(b"# EOF\n") and front.asked == 2
+    assert {"Accept", "Accept-Encoding"} <= set(first[1]["vary"].split(", "))
+    for answer in front.front._answers.values():
+        answer.made_at -= 1.0
+    front.get(path)
+    assert front.asked == 3, "what counts without a crawl is not older than this"
+    seed(model(2, online("n", 0, 2, at=NOW + 10)), at=NOW + 10)
+    assert b'servers_num{model="tiny-hf"} 1.0' in front.get(path)[2]
+    assert front.get("/metrics?swarm=nobody")[0] == 404
