@@ -12,7 +12,7 @@ import numpy as np
 
 from swarm.placement.decisions import Circumstances, Move, Promise
 from swarm.placement.holders import Holder, moved, safe_donors
-from swarm.placement.objective import RISK_WEIGHT, Ground, best_windows, survey, worth
+from swarm.placement.objective import RISK_WEIGHT, Ground, best_windows, survey, survey_after, worth
 from swarm.placement.words import thin, weak
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
@@ -170,10 +170,11 @@ def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, 
 def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State | None:
     """None where the move would lower the bottleneck and is not for redundancy, or where one before made it unsafe."""
     donor = next(holder for holder in state.holders if holder.peer_id == peer_id)
-    if target == donor.span or not safe_donors(rules.model, state.holders, state.promised, {peer_id}):
+    left = state.ground.online[donor.span.start : donor.span.end]
+    if target == donor.span or peer_id in state.promised or not donor.online or left.min() < 2:
         return None
     holders = moved(state.holders, peer_id, target)
-    ground = survey(rules.model.num_blocks, holders, rules.known)
+    ground = survey_after(state.ground, holders, peer_id)
     phi, blocks = _phi(ground, rules.scarce), ground.num_blocks
     gain = None if rules.scarce else worth(phi, blocks) - worth(state.phi, blocks)
     lonely = [block for block in target if block not in donor.span and state.ground.held[block] == 1]

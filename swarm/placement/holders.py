@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from bisect import insort
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
@@ -117,11 +118,12 @@ def without(model: Model, peer_id: str) -> Model:
     return replace(model, servers=tuple(server for server in model.servers if server.peer_id != peer_id))
 
 
-def moved(holders: Iterable[Holder], peer_id: str, target: Span) -> list[Holder]:
-    """The holders once `peer_id` is on its way to `target`."""
+def moved(holders: Sequence[Holder], peer_id: str, target: Span) -> list[Holder]:
+    """The holders once `peer_id` is on its way to `target`. They come in the order of `planned`, and leave in it."""
     after = [h for h in holders if h.peer_id != peer_id]
-    after += [h._replace(span=target, online=False) for h in holders if h.peer_id == peer_id]
-    return sorted(after, key=_order)
+    for mover in (h for h in holders if h.peer_id == peer_id):
+        insort(after, mover._replace(span=target, online=False), key=_order)
+    return after
 
 
 def _order(holder: Holder) -> tuple[int, int, str]:

@@ -64,12 +64,14 @@ def worth(phi: float, blocks: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The holders as arrays. `operators` number those who go down together; `shared` counts each such operator's servers on a
-    block, and is empty for operators of a single server, numbered -1."""
+    """The holders as arrays. `held` counts those of a block, `online` those of them that are `up`. `operators` number those who
+    go down together; `shared` counts each such operator's servers on a block, and is empty for operators of a single server,
+    numbered -1."""
 
     holders: tuple[Holder, ...]
     starts: Counts
     ends: Counts
+    up: Flags
     rates: Floats
     odds: Floats
     operators: Counts
@@ -77,6 +79,7 @@ class Ground:
     throughput: Floats
     alone: Floats
     held: Counts
+    online: Counts
     ideal: float
 
     @property
@@ -107,8 +110,7 @@ def survey(num_blocks: int, holders: Sequence[Holder], known: Circumstances | No
     """The ground on which moves are judged; U is that of these holders."""
     facts = known or Circumstances()
     usual = stand_in(holders)
-    starts = np.array([holder.span.start for holder in holders], dtype=np.int64)
-    ends = np.array([holder.span.end for holder in holders], dtype=np.int64)
+    edges = np.array([(holder.span.start, holder.span.end) for holder in holders], dtype=np.int64).reshape(-1, 2)
     rates = np.array([usual if h.throughput is None else h.throughput for h in holders], dtype=np.float64)
     operators, groups = _operators(holders, facts.operators)
     ages = facts.ages_s
@@ -116,20 +118,50 @@ def survey(num_blocks: int, holders: Sequence[Holder], known: Circumstances | No
     for group in range(groups):
         # Servers that go down together have one probability, that of the likeliest.
         odds[operators == group] = odds[operators == group].max()
+    up = np.array([holder.online for holder in holders], dtype=np.bool_)
+    return _ground(num_blocks, holders, edges, up, rates, odds, operators, groups)
+
+
+def survey_after(before: Ground, holders: Sequence[Holder], peer_id: str) -> Ground:
+    """As `survey(holders)`, to the last digit, where they differ from `before` in one move: that of `peer_id`."""
+    old = next(at for at, holder in enumerate(before.holders) if holder.peer_id == peer_id)
+    new = next(at for at, holder in enumerate(holders) if holder.peer_id == peer_id)
+    order = np.delete(np.arange(len(holders)), old)
+    order = np.insert(order, new, old)
+    edges = np.stack((before.starts, before.ends), axis=1)[order]
+    edges[new] = holders[new].span.start, holders[new].span.end
+    up, rates, odds, operators = before.up[order], before.rates[order], before.odds[order], before.operators[order]
+    up[new] = holders[new].online
+    return _ground(before.num_blocks, holders, edges, up, rates, odds, operators, len(before.shared))
+
+
+def _ground(
+    num_blocks: int,
+    holders: Sequence[Holder],
+    edges: Counts,
+    up: Flags,
+    rates: Floats,
+    odds: Floats,
+    operators: Counts,
+    groups: int,
+) -> Ground:
+    """`edges` `[holders, 2]`: first block and end of each span."""
+    starts, ends = np.ascontiguousarray(edges[:, 0]), np.ascontiguousarray(edges[:, 1])
     lengths = ends - starts
     blocks = _blocks(starts, lengths)
     throughput: Floats = np.bincount(blocks, np.repeat(rates, lengths), num_blocks).astype(np.float64)
     held = np.bincount(blocks, minlength=num_blocks)
+    online = np.bincount(blocks[np.repeat(up, lengths)], minlength=num_blocks)
     shared = np.zeros((groups, num_blocks), dtype=np.int64)
     single = operators < 0
     log_odds = np.bincount(blocks, np.repeat(np.where(single, np.log(odds), 0.0), lengths), num_blocks)
-    for start, end, group, odd in zip(starts, ends, operators, odds, strict=True):
-        if group >= 0:
-            log_odds[start:end] += np.where(shared[group, start:end] == 0, math.log(odd), 0.0)
-            shared[group, start:end] += 1
+    for row in np.flatnonzero(~single):
+        start, end, group = starts[row], ends[row], operators[row]
+        log_odds[start:end] += np.where(shared[group, start:end] == 0, math.log(odds[row]), 0.0)
+        shared[group, start:end] += 1
     ideal = float((rates * lengths).sum()) / num_blocks or 1.0
     alone: Floats = np.where(held > 0, np.exp(log_odds), 1.0)
-    return Ground(tuple(holders), starts, ends, rates, odds, operators, shared, throughput, alone, held, ideal)
+    return Ground(tuple(holders), starts, ends, up, rates, odds, operators, shared, throughput, alone, held, online, ideal)
 
 
 def best_windows(
@@ -202,6 +234,8 @@ def _blocks(starts: Counts, lengths: Counts) -> Counts:
 
 def _operators(holders: Sequence[Holder], operators: Mapping[str, str]) -> tuple[Counts, int]:
     """A number for each holder whose operator has others here too, -1 for the rest; and how many such operators there are."""
+    if not operators:
+        return np.full(len(holders), -1, dtype=np.int64), 0
     names = [operators.get(holder.peer_id) for holder in holders]
     several = sorted(name for name, count in Counter(names).items() if name is not None and count > 1)
     numbers = {name: number for number, name in enumerate(several)}

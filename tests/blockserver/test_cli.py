@@ -5,14 +5,21 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from transformers import PreTrainedModel
 from typer.testing import CliRunner, Result
 
+from blockserver import reporting
 from blockserver.cli import app
+from blockserver.client import chat
+from blockserver.client.chat import Answer, ChatConfig, Say
+from blockserver.client.notes import Notes
 from tests.blockserver.coordinators import coordinator
 from tests.swarms import peer_id
 
@@ -106,12 +113,42 @@ def test_chat_without_a_demo_says_what_is_needed() -> None:
         (["--audit", "2"], "share of steps to audit is 0 to 1"),
         (["--allow", "me"], "'me' is no peer id"),
         (["--temperature", "-1"], "temperature"),
+        (["--coordinator", "swarm.example"], "--coordinator swarm.example: an address such as https://swarm.example"),
     ],
 )
 def test_chat_says_which_flag_is_wrong(flags: list[str], said: str, tiny: tuple[Path, PreTrainedModel]) -> None:
     result = sepal("chat", "hello", "--model", str(tiny[0]), "--initial-peers", NOBODY, *flags)
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize("asked_to", [True, False])
+def test_chat_tells_a_site_what_it_saw_of_servers_only_where_it_is_asked_to(
+    asked_to: bool, tiny: tuple[Path, PreTrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @asynccontextmanager
+    async def conversation(config: ChatConfig, notes: Notes | None = None) -> AsyncIterator[Any]:
+        async def ask(question: str, show: Say) -> Answer:
+            if notes is not None:
+                notes.worked(peer_id("a"))
+            show("well")
+            return Answer("well", (1,), (), 0.1, 1.0, 0)
+
+        yield SimpleNamespace(ask=ask, model=SimpleNamespace(prefix="tiny-hf"))
+
+    monkeypatch.setattr(chat, "conversation", conversation)
+    monkeypatch.setattr(reporting, "LAST_WORD_S", 30.0)  # a busy machine
+    with coordinator() as site:
+        site.answers["/api/v1/report"] = {"counted": 1}
+        flags = ["--coordinator", site.url] if asked_to else []
+        result = sepal("chat", "how are you", "--model", str(tiny[0]), "--initial-peers", NOBODY, *flags)
+        asked = site.asked
+    assert result.exit_code == 0 and "well" in result.output
+    assert (f"{site.url} is told which servers failed" in result.output) is asked_to
+    assert [(path, body["model"], body["servers"][0]["requests"]) for path, body in asked] == [
+        ("/api/v1/report", "tiny-hf", 1),
+    ] * asked_to
+    assert "how are you" not in str(asked) and "well" not in str(asked)
 
 
 def test_chat_beside_a_demo_that_is_gone_says_so(tiny: tuple[Path, PreTrainedModel]) -> None:

@@ -18,6 +18,11 @@ SIGNER = Signer.from_seed(b"r" * 32)
 REPORT = "/api/v1/report"
 
 
+@pytest.fixture(autouse=True)
+def _a_busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LAST_WORD_S", 30.0)
+
+
 def noted() -> Notes:
     notes = Notes()
     notes.worked(peer_id("a"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.placement.decisions import Circumstances
-from swarm.placement.holders import Holder, moved, planned
-from swarm.placement.objective import FLOOR, RISK_WEIGHT, arrival, best_windows, departure, survey, worth
+from swarm.placement.holders import Holder, counts, moved, planned
+from swarm.placement.objective import FLOOR, RISK_WEIGHT, Ground, arrival, best_windows, departure, survey, survey_after, worth
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.strategies import crowds
@@ -57,6 +58,33 @@ def test_the_best_window_of_each_server_is_the_one_that_lowers_phi_most(swarm: M
         close = {"rel": 1e-6, "abs": 1e-9 * before + 1e-14 * gone}
         assert change == pytest.approx(min(options), **close)
         assert options[start] == pytest.approx(min(options), **close)
+
+
+@settings(max_examples=60)
+@given(crowds(), st.sets(st.integers(0, 11), max_size=6), st.data())
+def test_the_ground_after_a_move_is_that_of_a_new_survey_to_the_last_digit(
+    swarm: Model, together: set[int], data: st.DataObject
+) -> None:
+    known = Circumstances(
+        operators={peer_id(f"s{number}"): f"house {number % 2}" for number in together},
+        ages_s={peer_id(f"s{number}"): 1000.0 * number for number in range(5)},
+    )
+    holders = planned(swarm, ())
+    ground = survey(swarm.num_blocks, holders, known)
+    for _ in range(3):
+        mover = data.draw(st.sampled_from(holders))
+        start = data.draw(st.integers(0, swarm.num_blocks - len(mover.span)))
+        holders = moved(holders, mover.peer_id, Span(start, start + len(mover.span)))
+        assert holders == planned_order(holders)
+        ground, anew = survey_after(ground, holders, mover.peer_id), survey(swarm.num_blocks, holders, known)
+        for field in fields(Ground):
+            one, other = getattr(ground, field.name), getattr(anew, field.name)
+            assert np.array_equal(one, other) if isinstance(one, np.ndarray) else one == other, field.name
+        assert list(ground.online) == counts(swarm.num_blocks, holders, online_only=True)
+
+
+def planned_order(holders: list[Holder]) -> list[Holder]:
+    return sorted(holders, key=lambda holder: (holder.span.start, holder.span.end, holder.peer_id))
 
 
 @given(crowds(), st.floats(1.0, 50.0))
