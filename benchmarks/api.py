@@ -22,6 +22,7 @@ import tempfile
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,16 +85,25 @@ def measure(options: argparse.Namespace, folder: Path) -> dict[str, Any]:
 
 
 def _in_turn(contestants: dict[str, tuple[int, str, str]], options: argparse.Namespace) -> dict[str, Any]:
-    """Each for a while, round after round, so that what else the machine does meanwhile strikes all of them alike. Told is the
-    round with the middle rate."""
-    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in contestants}
+    """Each for a while, round after round, so that what else the machine does meanwhile strikes all of them alike. Told are the
+    middle rate of the rounds, and p50 and p99 of all requests: in some rounds a crawl is stored, and those are slower."""
+    rounds: dict[str, list[Load]] = {name: [] for name in contestants}
     for _ in range(options.rounds):
         for name, (port, path, extra) in contestants.items():
             rounds[name].append(load(port, path, options, extra))
-    middle = {
-        name: sorted(found, key=lambda one: one["requests_per_second"])[len(found) // 2] for name, found in rounds.items()
+    return {name: _told(name, together(found)) for name, found in rounds.items()}
+
+
+def together(rounds: list[Load]) -> dict[str, Any]:
+    ordered = sorted(took for one in rounds for took in one.took_s)
+    return {
+        "requests_per_second": statistics.median(len(one.took_s) / one.seconds for one in rounds),
+        "p50_ms": 1000 * statistics.median(ordered),
+        "p99_ms": 1000 * ordered[int(len(ordered) * 0.99)],
+        "slowest_ms": 1000 * ordered[-1],
+        "bytes": rounds[-1].size,
+        "statuses": dict(sum((Counter(one.statuses) for one in rounds), Counter())),
     }
-    return {name: _told(name, figures) for name, figures in middle.items()}
 
 
 @dataclass
@@ -105,18 +115,8 @@ class Load:
     statuses: dict[int, int] = field(default_factory=dict)
     size: int = 0
 
-    def figures(self) -> dict[str, Any]:
-        ordered = sorted(self.took_s)
-        return {
-            "requests_per_second": len(ordered) / self.seconds,
-            "p50_ms": 1000 * statistics.median(ordered) if ordered else None,
-            "p99_ms": 1000 * ordered[int(len(ordered) * 0.99)] if ordered else None,
-            "bytes": self.size,
-            "statuses": self.statuses,
-        }
 
-
-def load(port: int, path: str, options: argparse.Namespace, extra: str = "") -> dict[str, Any]:
+def load(port: int, path: str, options: argparse.Namespace, extra: str = "") -> Load:
     """As many requests as are answered, by several connections that each wait for their answer."""
     _first_answer(port, path)
     total = Load(options.seconds)
@@ -141,7 +141,7 @@ def load(port: int, path: str, options: argparse.Namespace, extra: str = "") -> 
         thread.start()
     for thread in threads:
         thread.join()
-    return total.figures()
+    return total
 
 
 def poll(port: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -338,11 +338,11 @@ def _migrate() -> None:
 
 
 def _told(name: str, figures: dict[str, Any]) -> dict[str, Any]:
-    rate, p50, p99 = (figures[key] for key in ("requests_per_second", "p50_ms", "p99_ms"))
+    rate, p50, p99, most = (figures[key] for key in ("requests_per_second", "p50_ms", "p99_ms", "slowest_ms"))
     strange = {status: count for status, count in figures["statuses"].items() if status != 200}
     print(
-        f"{name:44} {rate:>9,.0f} /s   p50 {p50:>8.2f} ms   p99 {p99:>8.2f} ms   {figures['bytes']:>9,} bytes"
-        + (f"   {strange}" if strange else ""),
+        f"{name:36} {rate:>7,.0f} /s   p50 {p50:>7.2f} ms   p99 {p99:>7.2f} ms   "
+        f"at most {most:>5,.0f} ms   {figures['bytes']:>9,} bytes" + (f"   {strange}" if strange else ""),
         flush=True,
     )
     return figures
