@@ -66,6 +66,23 @@ def _known(name: str, value: Any) -> Any:
     return given() if callable(given) else given
 
 
+def _with_real_peer_ids(place: Any) -> None:
+    """A peer id is a digest or a key, of which a pattern says too little for one to be made up."""
+    for key, value in [*(place.items() if isinstance(place, dict) else enumerate(place) if isinstance(place, list) else ())]:
+        if isinstance(value, str) and looks_like_peer_id(value):
+            place[key] = peer_id("a")
+        _with_real_peer_ids(value)
+
+
+def _as_counted(body: Any) -> None:
+    """No schema can say that of some requests no more can have failed."""
+    servers = body.get("servers") if isinstance(body, dict) else None
+    for server in servers if isinstance(servers, list) else ():
+        requests, failures = (server.get(name) if isinstance(server, dict) else None for name in ("requests", "failures"))
+        if isinstance(requests, int | float) and isinstance(failures, int | float) and 1_000_000 >= failures > requests >= 1:
+            server["failures"] = requests
+
+
 def _as_a_span(body: Any) -> None:
     """No schema can say that a span begins before it ends."""
     current = body.get("current") if isinstance(body, dict) else None
@@ -98,9 +115,8 @@ def known_names(context: Any, query: dict[str, Any] | None) -> dict[str, Any] | 
     suppress_health_check=list(HealthCheck),
 )
 def test_whatever_is_asked_is_answered_as_promised(case: Any) -> None:
-    # A peer id is a digest or a key, of which a pattern says too little for one to be made up.
-    for place, name in ((case.body, "peer"), (case.query, "leaves")):
-        if isinstance(place, dict) and looks_like_peer_id(place.get(name)):
-            place[name] = peer_id("a")
+    for place in (case.body, case.query):
+        _with_real_peer_ids(place)
     _as_a_span(case.body)
+    _as_counted(case.body)
     case.call_and_validate()
