@@ -15,6 +15,8 @@ from coordinator.limits import Limit
 from tests.fake_gateway import HOLE, FakeGateway, fake_gateway
 from tests.swarms import peer_id
 
+pytestmark = pytest.mark.django_db
+
 HELLO = {"what": "say", "question": "What is the capital of France?"}
 ANSWER = "The capital is\nParis 🌸 <b>"
 INCOMPLETE = (503, {"message": HOLE, "type": "server_error", "param": None, "code": "swarm_incomplete"})
