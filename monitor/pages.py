@@ -293,7 +293,12 @@ def _bar_rows(model: Model) -> tuple[BarRow, ...]:
 def _speed(item: Standing) -> Speed:
     values = [block.throughput for block in item.coverage.blocks]
     own = [s.record.throughput for s in item.model.servers if s.state is PeerState.ONLINE and s.record.throughput is not None]
-    return Speed(steps(values), spread(own), _slowest_words(values, in_words(item.coverage.holes)), _spread_words(own))
+    return Speed(
+        steps(values),
+        spread(own),
+        _slowest_words(values, in_words(item.coverage.holes) if item.coverage.holes else ""),
+        _spread_words(own),
+    )
 
 
 def _slowest_words(values: Sequence[float | None], missing: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swarm.wire.doctor import Mark, encode
 from tests.showcase import LARGE, MIDDLE, SMALL
-from tests.showcase_people import HINT, SECRET
+from tests.showcase_people import FOLLOWER, HINT, SECRET
 from tests.swarms import peer_id
 
 CODE = encode({"gpu": Mark.RIGHT, "disk": Mark.RIGHT, "port": Mark.ERROR, "clock": Mark.WARNING})
@@ -25,7 +25,7 @@ PAGES = {
     "search": "/search?q=lab",
     "search, nothing": "/search?q=nothing-is-called-so",
     "connect": f"/connect?{CARD}&model={LARGE}&code={CODE}",
-    "watch": f"/connect/watch?model={LARGE}&peer={peer_id('large 17')}&since=1",
+    "watch": f"/connect/watch?model={LARGE}&peer={FOLLOWER.peer_id}&since=1",
     "watch, not announced": f"/connect/watch?model={LARGE}&peer={peer_id('nobody')}&since=1",
     "watch, nobody named": "/connect/watch",
     "what if": f"/what-if?model={MIDDLE}&add_blocks=6",
