@@ -48,13 +48,17 @@ def needed(published: Published, prefix: str | None, num_blocks: int, promises: 
 
 
 def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (), limit: int = 3) -> Needed:
+    """Each card's effect is what is left to gain once what is promised is loaded: the same as its reason."""
     promised = [promise.span for promise in promises]
+    then = model
+    for promise in promises:
+        then = joined(then, promise.peer_id, promise.span)
     cards = [
         Card(
             placement.span,
             placement.reason_code,
             placement.reason,
-            effect_of(model, joined(model, NEWCOMER, placement.span)).words,
+            effect_of(then, joined(then, NEWCOMER, placement.span)).words,
         )
         for placement in placements(model, num_blocks, promises, limit=limit)
     ]

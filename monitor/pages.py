@@ -34,6 +34,7 @@ from monitor.times import Checked, checked
 from monitor.verdicts import Banner, Cell, banner, cells, level_of
 from swarm.coverage import Verdict
 from swarm.snapshot import Model, PeerState, Server
+from swarm.wire.spans import in_words
 
 LABELLED = 40
 """So many servers get a row each with their name; more are packed."""
@@ -292,20 +293,27 @@ def _bar_rows(model: Model) -> tuple[BarRow, ...]:
 def _speed(item: Standing) -> Speed:
     values = [block.throughput for block in item.coverage.blocks]
     own = [s.record.throughput for s in item.model.servers if s.state is PeerState.ONLINE and s.record.throughput is not None]
-    return Speed(steps(values), spread(own), _slowest_words(values), _spread_words(own))
+    return Speed(
+        steps(values),
+        spread(own),
+        _slowest_words(values, in_words(item.coverage.holes) if item.coverage.holes else ""),
+        _spread_words(own),
+    )
 
 
-def _slowest_words(values: Sequence[float | None]) -> str:
+def _slowest_words(values: Sequence[float | None], missing: str) -> str:
+    """`missing` names the blocks that have no server."""
     known = [value for value in values if value is not None]
     if not known:
         return "No server says what it manages."
     low = min(known)
+    middle = f"Middle: {statistics.median(known):,.0f} tok/s. As servers report it."
+    slowest = f"block {values.index(low)}, {low:,.0f} tok/s"
+    if missing:
+        return f"Nothing gets through {missing}. Slowest of the others: {slowest}. {middle}"
     untold = len(values) - len(known)
     rest = f" Of {untold} {'block' if untold == 1 else 'blocks'} it is not known." if untold else ""
-    middle = statistics.median(known)
-    return (
-        f"Slowest: block {values.index(low)}, {low:,.0f} tok/s: what a client gets at best. Middle: {middle:,.0f} tok/s.{rest}"
-    )
+    return f"Slowest: {slowest}: what a client gets at best. {middle}{rest}"
 
 
 def _spread_words(own: Sequence[float]) -> str:

@@ -76,8 +76,8 @@ class Published:
     `snapshot_id` names the snapshot for ever: it is the id of the crawl that made it. `held` says why what was crawled since is
     not believed: then this is all there is to show, and it is stale. `absent` holds by prefix the servers that the snapshot
     does not have any more (gone) or could not read (not checked); `sightings` is by prefix and peer id, `verdict_since` by
-    prefix. `evidence` of rates, what clients `told`, and how far servers that load have come, are by prefix and peer id, the
-    newest canaries by prefix.
+    prefix. `evidence` of rates, what clients `told`, and how far `loading` has come, are by prefix and peer id, the newest
+    canaries by prefix.
     """
 
     snapshot: Snapshot

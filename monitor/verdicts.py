@@ -16,6 +16,9 @@ from swarm.wire.spans import in_words
 SYMBOLS = {Verdict.COMPLETE: "✓", Verdict.THIN: "!", Verdict.BROKEN: "✕", Verdict.UNKNOWN: "?"}
 
 
+_SINCE = {"complete": "Each by two servers or more since", "thin": "Thin since", "broken": "Missing since"}
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One block: `level` is its class of redundancy (n0, n1, n2, n3, n6, unknown), `text` what stands inside; `label` begins
@@ -40,6 +43,11 @@ class Banner:
     last: str = ""
     help: str = ""
 
+    @property
+    def since_when(self) -> str:
+        """What stands before the time since when it is so."""
+        return _SINCE.get(self.level, "So since")
+
 
 def banner(published: Published, item: Standing) -> Banner:
     name, covered = name_of(item.model), item.coverage
@@ -47,7 +55,8 @@ def banner(published: Published, item: Standing) -> Banner:
     if item.verdict is Verdict.UNKNOWN:
         words = f"{name}: {item.sentence.replace('unknown: ', 'unknown — ', 1)}"
     served = sum(bool(block.online) for block in covered.blocks)
-    detail = f"{served} of {item.model.num_blocks} blocks are served."
+    all_are = served == item.model.num_blocks
+    detail = f"All {served} blocks are served." if all_are else f"{served} of {item.model.num_blocks} blocks are served."
     if item.stale:
         detail = f"When last checked, {served} of {item.model.num_blocks} blocks were served."
     return Banner(

@@ -11,6 +11,7 @@ from coordinator.models import Lease, Phase, Tally
 from monitor.alerts.models import Delivery, Subscription
 from monitor.exports.models import Export
 from monitor.history.minutes import moment
+from swarm.snapshot import PeerState
 from swarm.wire.hints import HintRequest, SpanDocument
 from swarm.wire.spans import Span
 from tests.showcase import HOLE, LARGE, MIDDLE, SMALL, SWARM, large
@@ -19,6 +20,8 @@ from tests.swarms import peer_id
 SECRET = "x" * 32
 HINT = uuid.UUID(int=405)
 """The one that is followed at this moment; its page has all that a hint's page can have."""
+FOLLOWER = next(server for server in large(0.0).servers if server.state is PeerState.JOINING and HOLE in server.span)
+"""Who follows it: it is loading the block that nobody serves."""
 
 
 def seed_people(now: float) -> None:
@@ -30,20 +33,20 @@ def seed_people(now: float) -> None:
 
 def _hints(now: float) -> None:
     model, at = large(now), moment(now)
-    span, origin = Span(HOLE - 4, HOLE + 5), Span(60, 69)
+    span, origin = FOLLOWER.span, Span(60, 69)
     asked = HintRequest(
-        peer=peer_id("large 17"),
+        peer=FOLLOWER.peer_id,
         model=LARGE,
-        num_blocks_max=9,
-        num_blocks=9,
+        num_blocks_max=len(span),
+        num_blocks=len(span),
         current=SpanDocument(start=origin.start, end=origin.end),
     )
     _lease(
-        "large 17",
+        FOLLOWER.peer_id,
         LARGE,
         span,
         origin,
-        at - timedelta(seconds=95),
+        at - timedelta(seconds=395),
         Phase.ACCEPTED,
         f"block {HOLE} has no server",
         pk=HINT,
@@ -72,17 +75,17 @@ def _hints(now: float) -> None:
     for name, prefix, blocks, before, minutes, phase, why, closed in past:
         given = at - timedelta(minutes=minutes)
         closing = {"closed_at": given + timedelta(seconds=140), "close_reason": closed}
-        _lease(name, prefix, blocks, before, given, phase, why, urgency="thin", reason_code="redundancy", **closing)
+        _lease(peer_id(name), prefix, blocks, before, given, phase, why, urgency="thin", reason_code="redundancy", **closing)
 
 
 def _lease(
-    name: str, prefix: str, span: Span, origin: Span | None, at: datetime, phase: Phase, reason: str, **more: object
+    peer: str, prefix: str, span: Span, origin: Span | None, at: datetime, phase: Phase, reason: str, **more: object
 ) -> None:
     accepted = at + timedelta(seconds=3) if phase in (Phase.ACCEPTED, Phase.DONE) else None
     Lease.objects.create(
         swarm=SWARM,
         prefix=prefix,
-        peer_id=peer_id(name),
+        peer_id=peer,
         start=span.start,
         end=span.end,
         origin_start=origin.start if origin else None,

@@ -120,6 +120,7 @@ class SiteEnvironment:
             "SEPAL_URL": self.url,
             "SEPAL_SWARM": self.swarm,
             "SEPAL_INITIAL_PEERS": self.initial_peers,
+            "SEPAL_JOIN_ADDRESSES": self.initial_peers,
             "SEPAL_CRAWL_INTERVAL_S": f"{self.crawl_interval_s:g}",
             "SEPAL_GATEWAY_URL": self.gateway_url,
             "SEPAL_ALLOWED_HOSTS": "127.0.0.1,localhost",

@@ -66,7 +66,12 @@ class History:
     def shapes(self) -> tuple[Shape, ...]:
         """One path a level, however many days; `cut` is what did not run, `unwatched` is to be hatched."""
         paths: dict[str, list[str]] = {}
+        first = next((bar.x for bar in self.bars if bar.level != "unwatched"), 0)
         for bar in self.bars:
+            if bar.x < first:
+                # Before the monitor was there, or knew of it: nothing was missed.
+                paths.setdefault("before", []).append(f"M{bar.x} {HEIGHT - LEAST}h{WIDTH}v{LEAST}h-{WIDTH}z")
+                continue
             for level, y, height in (
                 ("unwatched", 0, bar.unwatched),
                 ("cut", bar.cut_y, bar.cut),

@@ -1,4 +1,4 @@
-"""The admin, the wizard and the pages about the API in a real browser: what they look like to people, and to axe.
+"""The admin and the wizard in a real browser: what they look like to people, and to axe.
 
 With SEPAL_PICTURES=FOLDER in the environment each page is also kept there as a picture.
 """
@@ -6,7 +6,6 @@ With SEPAL_PICTURES=FOLDER in the environment each page is also kept there as a 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,37 +59,10 @@ def unwell(page: Page) -> list[str]:
     return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"]]
 
 
-def public_paths() -> dict[str, str]:
-    code = encode({"gpu": Mark.RIGHT, "disk": Mark.RIGHT, "port": Mark.ERROR, "clock": Mark.WARNING})
-    watching = f"/connect/watch?model=tiny-hf&peer={peer_id('j')}&since={time.time() - 20:.0f}"
-    return {
-        "connect": f"/connect?card=rtx-4090&parameters_b=30&code={code}",
-        "watch": watching,
-        "watch-lost": f"/connect/watch?model=tiny-hf&peer={peer_id('nobody')}&since={time.time() - 300:.0f}",
-        "docs-api": "/docs/api",
-        "how-we-measure": "/how-we-measure",
-    }
-
-
 def a_swarm() -> None:
     joining = server("j", 12, 18, seeding.PeerState.JOINING)
     decided(Kind.BANNER, words="Tonight from 20:00 UTC the bootstrap peers move house.")
     seen(model(30, *HOLED.servers, joining))
-
-
-VIEWS = [("light", "desktop", DESKTOP), ("dark", "desktop", DESKTOP), ("light", "phone", PHONE), ("dark", "narrow", NARROW)]
-
-
-@pytest.mark.parametrize(("scheme", "size", "view"), VIEWS, ids=lambda part: part if isinstance(part, str) else "")
-def test_public_pages_are_for_everyone(open_page: Open, scheme: str, size: str, view: dict[str, Any]) -> None:
-    in_a_thread(a_swarm)
-    for name, path in public_paths().items():
-        page = open_page(path, color_scheme=scheme, **view)
-        picture(page, f"{name}-{scheme}-{size}")
-        assert unwell(page) == [], path
-        assert page.evaluate("document.documentElement.scrollWidth") <= view["viewport"]["width"], path
-        assert page.locator("h1").count() == 1
-        page.close()
 
 
 def test_the_wizard_leads_on_without_scripts_to_a_checklist(open_page: Open) -> None:

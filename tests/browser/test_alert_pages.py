@@ -1,4 +1,4 @@
-"""Alerts and open data in a real browser: without scripts, on a phone, and with nothing wrong for assistive technology."""
+"""Alerts in a real browser, without scripts. How their pages look is seen with all others (test_everyone.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 from django.db import connection
@@ -20,7 +19,6 @@ from tests.swarms import model
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.browser, pytest.mark.slow]
 
 Open = Callable[..., Page]
-AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text()
 SECRET = "x" * 32
 
 
@@ -38,19 +36,6 @@ def _a_site() -> None:
 
     with ThreadPoolExecutor(1) as worker:
         worker.submit(make).result(20)
-
-
-PATHS = ["/alerts", f"/alerts/{SECRET}", "/exports"]
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_wrong_for_assistive_technology_and_a_phone_does_not_scroll_sideways(open_page: Open, scheme: str) -> None:
-    for path in PATHS:
-        page = open_page(path, color_scheme=scheme, viewport={"width": 320, "height": 667}, is_mobile=True)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 320, path
-        page.evaluate(AXE)
-        found = page.evaluate("axe.run({runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa', 'best-practice']})")
-        assert [(v["id"], [n["html"] for n in v["nodes"]]) for v in found["violations"]] == [], path
 
 
 def test_an_alert_is_asked_for_confirmed_and_removed_without_javascript(open_page: Open) -> None:

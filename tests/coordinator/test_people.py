@@ -115,8 +115,9 @@ def test_a_hint_is_explained_by_what_it_rests_on(client: Client) -> None:
     assert objections[peer_id("a")] is None
     assert "without this server blocks 18–29 have no server" in objections[peer_id("c")]
     text = page(client, f"/hints/{lease.pk}")
-    for words in ("Who got it", peer_id("d"), "the model runs again", "without this server", "Cost"):
+    for words in ("Who got it", peer_id("d"), "the model runs again", "without this server", "Served before"):
         assert words in text
+    assert "Cost" not in text, "the server has not said what it costs"
 
 
 def test_hints_over_time_say_what_became_of_them(client: Client) -> None:

@@ -16,14 +16,22 @@ TWO = [
     {"name": "one", "label": "Our swarm", "initial_peers": ["/ip4/10.0.0.1/tcp/1/p2p/Qm"], "relay": True},
     {"name": "two", "initial_peers": [], "models": ["_private", "Llama-hf"]},
 ]
+FOR_PEOPLE = {"join_addresses": [], "gateway": ""}
 READ = [
-    {"name": "one", "label": "Our swarm", "initial_peers": ["/ip4/10.0.0.1/tcp/1/p2p/Qm"], "relay": True, "models": []},
-    {"name": "two", "label": "two", "initial_peers": [], "relay": False, "models": ["_private", "Llama-hf"]},
+    {
+        "name": "one",
+        "label": "Our swarm",
+        "initial_peers": ["/ip4/10.0.0.1/tcp/1/p2p/Qm"],
+        "relay": True,
+        "models": [],
+        **FOR_PEOPLE,
+    },
+    {"name": "two", "label": "two", "initial_peers": [], "relay": False, "models": ["_private", "Llama-hf"], **FOR_PEOPLE},
 ]
 
 
 def test_without_the_variable_there_is_the_one_swarm_of_the_short_settings() -> None:
-    assert read("", SHORT) == [{**SHORT, "label": "main", "models": []}]
+    assert read("", SHORT) == [{**SHORT, "label": "main", "models": [], **FOR_PEOPLE}]
 
 
 def test_several_swarms_come_from_the_variable_or_from_a_file(tmp_path: Path) -> None:

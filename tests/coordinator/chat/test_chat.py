@@ -15,6 +15,8 @@ from coordinator.limits import Limit
 from tests.fake_gateway import HOLE, FakeGateway, fake_gateway
 from tests.swarms import peer_id
 
+pytestmark = pytest.mark.django_db
+
 HELLO = {"what": "say", "question": "What is the capital of France?"}
 ANSWER = "The capital is\nParis 🌸 <b>"
 INCOMPLETE = (503, {"message": HOLE, "type": "server_error", "param": None, "code": "swarm_incomplete"})
@@ -119,8 +121,8 @@ async def test_an_answer_without_a_word_is_said_to_be_none(client: Client, gatew
 
 def test_without_a_gateway_the_page_says_so(client: Client, settings: Any) -> None:
     settings.SEPAL_GATEWAY_URL = ""
-    assert "This site has no gateway to the swarm" in page(client)
-    assert "This site has no gateway to the swarm" in page(client, 503, said=HELLO)
+    assert "This site has no gateway to this swarm" in page(client)
+    assert "This site has no gateway to this swarm" in page(client, 503, said=HELLO)
 
 
 async def test_a_gateway_that_is_away_is_said_to_be_so(client: Client, settings: Any) -> None:
@@ -201,7 +203,7 @@ def test_the_gateway_learns_whom_to_give_a_fair_share_and_gets_its_key(
 
 
 def test_every_page_leads_to_the_chat(client: Client, gateway: FakeGateway) -> None:
-    assert '<a href="/chat">Chat</a>' in page(client)
+    assert '<a href="/chat" aria-current="true">Chat</a>' in page(client)
 
 
 def test_what_is_too_old_is_forgotten_and_a_question_comes_first() -> None:
