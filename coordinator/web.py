@@ -28,7 +28,7 @@ MAX_MESSAGE = 4 * 1024
 
 
 SWITCH_S = 0.0005
-"""A tenth of Python's own: while one thread reads a new crawl for half a second, all that is ready is still given out."""
+"""Seconds; a tenth of Python's own: while a thread reads a new crawl, what lies ready is still given out."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -75,7 +75,7 @@ class Server(uvicorn.Server):
 
 def without_caller(record: logging.LogRecord) -> bool:
     """Lines of requests begin with the caller's address, which is written nowhere."""
-    if isinstance(record.args, tuple) and record.msg.startswith("%s - "):
+    if isinstance(record.args, tuple) and isinstance(record.msg, str) and record.msg.startswith("%s - "):
         record.msg, record.args = record.msg.removeprefix("%s - "), record.args[1:]
     return True
 
