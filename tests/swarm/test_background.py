@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -30,6 +31,9 @@ class Endless:
 
     async def work(self, interrupt: bool = False) -> None:
         if interrupt:
+            # Not before the caller waits: a signal that comes earlier interrupts something else.
+            while sys._current_frames()[threading.main_thread().ident or 0].f_code.co_name != "wait":
+                await asyncio.sleep(0.001)
             os.kill(os.getpid(), signal.SIGINT)
         try:
             await asyncio.Event().wait()
