@@ -53,6 +53,12 @@ class Notes:
         if server.longest is None or (one.tokens, -one.seconds) > (server.longest.tokens, -server.longest.seconds):
             server.longest = one
 
+    def it_was_us(self) -> None:
+        """Our own peer was broken: what failed meanwhile says nothing about servers."""
+        for server in self._servers.values():
+            server.requests -= server.failures
+            server.failures, server.last_error = 0, ""
+
     def take(self) -> list[ServerReport]:
         """What is to be told now, and is forgotten here; of more servers than fit, those used most."""
         servers, self._servers = self._servers, {}

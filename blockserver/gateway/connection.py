@@ -43,6 +43,8 @@ class Connection:
         except Unreachable as error:
             self.connected = False
             log.warning("%s; starting another one", error)
+            if self._model.notes is not None:
+                self._model.notes.it_was_us()
             self.node.kill()
             await self.stop()
             if not await self._replaced():

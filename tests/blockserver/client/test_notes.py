@@ -46,6 +46,17 @@ def test_where_nothing_worked_at_all_it_may_be_us_and_nobody_is_blamed() -> None
     assert {server.peer_id: server.failures for server in notes.take()} == {A: 0, B: 1}
 
 
+def test_what_failed_because_of_our_own_peer_is_not_told() -> None:
+    notes = Notes()
+    for _ in range(2):
+        notes.worked(A)
+        notes.failed(B, "cannot be reached")
+        notes.failed(A, "cannot be reached")
+    notes.it_was_us()
+    (only,) = notes.take()
+    assert (only.peer_id, only.requests, only.failures, only.last_error) == (A, 2, 0, "")
+
+
 def test_a_server_is_slow_by_what_it_takes_beyond_the_quickest_pass_of_this_client() -> None:
     notes = Notes()
     for peer, seconds in ((A, 0.1), (B, 0.6)):
