@@ -32,13 +32,18 @@ class Endless:
     async def work(self, interrupt: bool = False) -> None:
         if interrupt:
             # Not before the caller waits: a signal that comes earlier interrupts something else.
-            while sys._current_frames()[threading.main_thread().ident or 0].f_code.co_name != "wait":
-                await asyncio.sleep(0.001)
+            await asyncio.to_thread(until_the_main_thread_waits)
             os.kill(os.getpid(), signal.SIGINT)
         try:
             await asyncio.Event().wait()
         finally:
             self.cancelled.set()
+
+
+def until_the_main_thread_waits() -> None:
+    main, pause = threading.main_thread().ident, threading.Event()
+    while main is not None and sys._current_frames()[main].f_code.co_name != "wait":
+        pause.wait(0.001)
 
 
 def test_what_takes_too_long_is_cancelled(loop: BackgroundLoop) -> None:
