@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -83,8 +84,11 @@ def is_clients(process: psutil.Process) -> bool:
 
 
 def p2pd_again(lost: int) -> bool:
-    children = psutil.Process().children(recursive=True)
-    return any("p2pd" in child.name() and child.pid != lost and is_clients(child) for child in children)
+    for child in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):  # others come and go
+            if "p2pd" in child.name() and child.pid != lost and is_clients(child):
+                return True
+    return False
 
 
 async def answered(ask: object) -> str | None:
