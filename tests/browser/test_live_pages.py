@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from django.core.cache import cache
 from playwright.sync_api import Page, WebSocketRoute, expect
+from redis import Redis
 
 from coordinator.launch.binaries import valkey_program
 from tests.browser.test_pages import HOLE, WHOLE, push, settled, store_and_push, whole, with_a_hole
@@ -186,6 +187,15 @@ class OwnRedis:
         assert self.process.stdout is not None
         assert any("Ready to accept connections" in line for line in self.process.stdout)
 
+    def wait_for_a_listener(self) -> None:
+        """What is sent before the site has subscribed again is lost until the next check sends again; this test sends once."""
+        with Redis.from_url(self.url) as client:
+            for _ in range(600):
+                if client.pubsub_channels("*"):
+                    return
+                time.sleep(0.05)
+        raise AssertionError("the site did not subscribe again")
+
     def stop(self) -> None:
         self.process.kill()
         self.process.wait(10)
@@ -210,6 +220,7 @@ def test_open_pages_outlive_a_restart_of_redis(open_page: Open, own_redis: OwnRe
         settled(page)
         own_redis.stop()
         own_redis.start()
+        own_redis.wait_for_a_listener()
         seed(with_a_hole(time.time()), at=time.time())
         push_through_it()
         expect(page.locator("h1")).to_contain_text(HOLE)
