@@ -165,9 +165,13 @@ def make_identity(path: Path) -> None:
         raise LocalError(f"the identity cannot be kept in {path}: {error.strerror or error}") from error
 
 
+ALONE = ("failed to connect to bootstrap peers", "failed to find any peer in table")
+"""What p2pd says last where it finds nobody: at once, or when it was given up while it still looked."""
+
+
 def _explained(error: Exception, config: NodeConfig) -> Exception:
     text = str(error)
-    if "failed to connect to bootstrap peers" in text:
+    if any(words in text for words in ALONE):
         return Unreachable(_nobody_answers(config.initial_peers))
     if "failed to listen" in text:
         return LocalError(f"cannot listen on {', '.join(config.listen)}; is the address this machine's own?")

@@ -7,7 +7,8 @@ import signal
 
 import msgpack
 import pytest
-from hivemind.p2p import P2PContext, ServicerBase
+from hivemind.p2p import P2P, P2PContext, ServicerBase
+from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 from hivemind.proto import runtime_pb2
 
 from swarm.dht.addresses import parse_listen_addresses, parse_peer_addresses
@@ -139,6 +140,17 @@ async def test_a_bootstrap_peer_that_is_not_there_is_named() -> None:
     address = f"/ip4/127.0.0.1/tcp/9/p2p/{peer_id('nobody')}"
     with pytest.raises(Unreachable, match="/ip4/127\\.0\\.0\\.1/tcp/9/"):
         await start_node(NodeConfig(initial_peers=(address,)))
+
+
+async def test_a_p2pd_that_was_given_up_while_it_looked_for_somebody_found_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its last line is then of its routing table, which says nothing to whoever starts a server."""
+
+    async def gives_up(*_: object, **__: object) -> None:
+        raise P2PDaemonError("Daemon failed to start: failed to query for self, err=failed to find any peer in table")
+
+    monkeypatch.setattr(P2P, "create", gives_up)
+    with pytest.raises(Unreachable, match="no bootstrap peer answers"):
+        await start_node(NodeConfig(initial_peers=("/ip4/127.0.0.1/tcp/1/p2p/" + peer_id("x"),)))
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
