@@ -48,7 +48,8 @@ def wait_for_gateway(supervisor: Supervisor, folder: RunFolder, gateway: Child, 
 
 def ways_to_ask(url: str, model: str) -> list[str]:
     """Lines to copy: with curl, and with whatever speaks OpenAI's interface."""
-    question = {"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    # Without a temperature OpenAI's default of 1 holds, at which a model this small talks at random.
+    question = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
     return [
         f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(question))}",
         f"export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none     then any program that uses OpenAI's SDK",
