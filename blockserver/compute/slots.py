@@ -216,22 +216,25 @@ class Window(Cache):
         return self.end, 0
 
 
+NOT_ASKED = "a stand-in holds no keys and values: the window answers for every layer"
+
+
 class _Kind(CacheLayerMixin):  # type: ignore[no-untyped-call]
     """Stands for a layer where transformers asks what kind it is; the window itself does the work."""
 
     is_sliding = False
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        raise NotImplementedError
+        raise AssertionError(NOT_ASKED)
 
     def update(self, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        raise NotImplementedError
+        raise AssertionError(NOT_ASKED)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        raise NotImplementedError
+        raise AssertionError(NOT_ASKED)
 
     def get_seq_length(self) -> int:
-        raise NotImplementedError
+        raise AssertionError(NOT_ASKED)
 
     def get_max_length(self) -> int:
         return -1

@@ -194,6 +194,17 @@ async def test_an_index_that_could_not_be_read_is_a_failure_and_not_an_empty_swa
     assert report.bootstraps == {"boot": True}
 
 
+async def test_an_index_that_nobody_answered_for_at_once_is_looked_at_a_second_time() -> None:
+    class SlowToAnswer(MadeUpReader):
+        async def read_index(self) -> Reading:
+            found = await super().read_index()
+            self.index_read = True
+            return found
+
+    report = await crawled(SlowToAnswer({"m": ONE}, {"m": reading("m", "a")}, index_read=False))
+    assert report.failure == "" and report.snapshot is not None and report.snapshot.model("m") is not None
+
+
 async def test_a_model_that_the_index_lost_is_still_read() -> None:
     reader = MadeUpReader({}, {"m": reading("m", "a")})
     report = await crawled(reader, {"m": ONE})
