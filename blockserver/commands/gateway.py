@@ -33,10 +33,18 @@ def gateway(
     max_waiting: Annotated[int, flag("Requests that may wait.", "--max-waiting")] = 64,
     max_waiting_each: Annotated[int, flag("Of these, so many of one caller.", "--max-waiting-each")] = 8,
     max_length: Annotated[int, flag("Tokens of prompt and answer together, at most.", "--max-length")] = 4096,
+    # `generate` has a --temperature too.
+    temperature: Annotated[
+        float | None,
+        flag("Where a request says none; by default the authors' choice, or 1.", "--gateway-temperature", "--temperature"),
+    ] = None,
+    top_p: Annotated[float | None, flag("Likewise.", "--gateway-top-p", "--top-p")] = None,
+    top_k: Annotated[int | None, flag("Likewise.", "--gateway-top-k", "--top-k")] = None,
     relay: Annotated[bool, flag("Reach servers behind a NAT through other peers.", "--relay/--no-relay")] = False,
     ready_file: options.ReadyFile = None,
 ) -> None:
     from blockserver.gateway.config import GatewayConfig
+    from blockserver.gateway.manner import Manner
     from blockserver.gateway.running import run_gateway
     from swarm.dht.addresses import parse_peer_addresses
 
@@ -61,6 +69,7 @@ def gateway(
             max_waiting=max_waiting,
             max_waiting_each=max_waiting_each,
             max_length=max_length,
+            manner=Manner(temperature, top_p, top_k),
             relay=relay,
             ready_file=ready_file,
         )

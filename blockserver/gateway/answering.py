@@ -14,7 +14,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import cast
 
-from blockserver.client.sampling import Sampling
 from blockserver.client.session import Session
 from blockserver.gateway import config, refusals
 from blockserver.gateway.asked import Asked
@@ -161,7 +160,7 @@ class Answer:
 
     async def _tokens(self, session: Session) -> AsyncGenerator[int, None]:
         """The model's, each within its time."""
-        how = Sampling(self._asked.max_tokens, self._asked.temperature, self._asked.top_k, self._asked.top_p, self._asked.seed)
+        how = self._studio.voice.manner.sampling(self._asked)
         limit_s = config.FIRST_TOKEN_S + config.PROMPT_TOKEN_S * len(self._prompt)
         made = cast("AsyncGenerator[int, None]", self._studio.voice.model.generate(self._prompt, how, session))
         async with aclosing(made) as tokens:

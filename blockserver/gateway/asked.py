@@ -122,9 +122,9 @@ class Asked:
     model: str
     prompt: Prompt
     max_tokens: int
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
     seed: int | None = None
     stops: tuple[str, ...] = ()
     stream: bool = False
@@ -170,9 +170,9 @@ def _asked(read: _Common, prompt: Prompt, max_tokens: int) -> Asked:
         model=read.model,
         prompt=prompt,
         max_tokens=max_tokens,
-        temperature=1.0 if read.temperature is None else read.temperature,
-        top_p=1.0 if read.top_p is None else read.top_p,
-        top_k=read.top_k or 0,
+        temperature=read.temperature,
+        top_p=read.top_p,
+        top_k=read.top_k,
         seed=read.seed,
         stops=_stops(read.stop),
         stream=bool(read.stream),

@@ -9,12 +9,15 @@ from pathlib import Path
 from blockserver.client.session import Patience
 from blockserver.client.stream import Limits
 from blockserver.config import DTYPES
+from blockserver.gateway.manner import NOT_SAID, Manner
 from blockserver.site import is_address
 from swarm.errors import LocalError
 
 MAX_BODY = 256 * 1024
 """Bytes of a request: several times the longest context that a session holds."""
 LONGEST_KEY = 512
+MOST_TOP_K = 1_000_000
+"""Beyond every vocabulary."""
 QUIET_S = 14.0
 """Without a token for so long an answer that has begun is given up: whoever waits is told within 15 s."""
 FIRST_TOKEN_S = 120.0
@@ -67,6 +70,8 @@ class GatewayConfig:
     """Of one caller."""
     max_length: int = 4_096
     """Tokens of prompt and answer together; less where the model's context is shorter."""
+    manner: Manner = NOT_SAID
+    """How the model speaks where a request does not say; what is not said here, the model's authors may have recommended."""
     relay: bool = False
     """Whether to reach servers behind a NAT through other peers. Off, only the addresses that servers announce are dialled."""
     ready_file: Path | None = None
@@ -78,6 +83,13 @@ class GatewayConfig:
         for name in ("max_concurrent", "max_waiting", "max_waiting_each", "max_length"):
             least = 0 if name == "max_waiting" else 1
             _check(getattr(self, name) >= least, f"--{name.replace('_', '-')} {getattr(self, name)}: at least {least}")
+        for flag, value, most in (
+            ("temperature", self.manner.temperature, 2),
+            ("top-p", self.manner.top_p, 1),
+            ("top-k", self.manner.top_k, MOST_TOP_K),
+        ):
+            _check(value is None or 0 <= value <= most, f"--{flag} {value}: 0 to {most} is expected")
+        _check(self.manner.top_p != 0, "--top-p 0: above 0 is expected")
         for key in self.api_keys:
             _check(
                 0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable() and " " not in key,

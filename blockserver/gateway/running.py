@@ -77,7 +77,7 @@ async def _serve(
     sight: Sight,
 ) -> None:
     async with model:
-        voice = Voice.of(config.model, model, config.max_length)
+        voice = Voice.of(config.model, model, config.max_length, config.manner)
         turns = Turns(config.max_concurrent, config.max_waiting, config.max_waiting_each)
         metrics = Metrics()
         metrics.watch(lambda: turns.running, lambda: turns.waiting, lambda: len(sight.missing_since))

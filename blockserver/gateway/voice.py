@@ -12,6 +12,7 @@ from typing import Any
 from blockserver.client.chat import load_tokenizer
 from blockserver.client.model import RemoteModel
 from blockserver.gateway.asked import Messages, Prompt
+from blockserver.gateway.manner import NOT_SAID, Manner, recommended
 from blockserver.gateway.refusals import bad_request, unknown_model
 from blockserver.model.facts import model_name, read_config
 from blockserver.wire.protocol import MAX_LENGTH, MAX_LENGTH_UNGROUPED
@@ -26,21 +27,24 @@ class Voice:
     names: tuple[str, ...]
     context: int
     """Tokens of prompt and answer together."""
+    manner: Manner = NOT_SAID
+    """Where a request does not say."""
 
     def __post_init__(self) -> None:
         # A prompt of many pages takes long enough to hold up everybody's streams.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenizer")
 
     @classmethod
-    def of(cls, folder: Path, model: RemoteModel, longest: int) -> Voice:
-        """Raises LocalError where the folder holds no tokenizer."""
+    def of(cls, folder: Path, model: RemoteModel, longest: int, wished: Manner = NOT_SAID) -> Voice:
+        """`wished` comes before what the model's authors recommend. Raises LocalError where the folder holds no tokenizer."""
         config = read_config(folder)
         trained = getattr(config, "max_position_embeddings", None) or MAX_LENGTH
         # Servers, Petals' as well as ours, open shorter sessions where every head has keys and values of its own.
         grouped = model.facts.kv_heads < (getattr(config, "num_attention_heads", None) or 0)
         names = tuple(dict.fromkeys((model_name(folder), model.prefix)))
         served = MAX_LENGTH if grouped else MAX_LENGTH_UNGROUPED
-        return cls(model, load_tokenizer(folder), names, min(longest, trained, served))
+        manner = wished.otherwise(recommended(folder))
+        return cls(model, load_tokenizer(folder), names, min(longest, trained, served), manner)
 
     def check_name(self, asked: str) -> None:
         if asked not in self.names:

@@ -19,6 +19,9 @@ from coordinator.launch.supervisor import Supervisor
 GRACE_S = 10.0
 """Streams are told, and p2pd ends."""
 
+MANNER = {"SEPAL_GATEWAY_TEMPERATURE": "0.2", "SEPAL_GATEWAY_TOP_P": "0.9"}
+"""For the demo's small model, by the advice of its authors; at OpenAI's default of 1 it talks at random."""
+
 
 def gateway_url(port: int) -> str:
     return f"http://{LOOPBACK}:{port}"
@@ -35,7 +38,7 @@ def start_gateway(
         name="gateway",
         command=gateway.command(swarm.sepal_program()),
         stage=Stage.GATEWAY,
-        env={**env, "OMP_NUM_THREADS": "1"},
+        env={**env, **MANNER, "OMP_NUM_THREADS": "1"},
         cwd=PROJECT,
         grace_s=GRACE_S,
     )
@@ -48,8 +51,7 @@ def wait_for_gateway(supervisor: Supervisor, folder: RunFolder, gateway: Child, 
 
 def ways_to_ask(url: str, model: str) -> list[str]:
     """Lines to copy: with curl, and with whatever speaks OpenAI's interface."""
-    # Without a temperature OpenAI's default of 1 holds, at which a model this small talks at random.
-    question = {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    question = {"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
     return [
         f"curl {url}/v1/chat/completions -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(question))}",
         f"export OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY=none     then any program that uses OpenAI's SDK",

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from blockserver.gateway.config import MAX_BODY
+from blockserver.gateway.manner import Manner
 from tests.blockserver.gateway.conftest import NAME, PREFIX, Running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -118,6 +119,15 @@ async def test_a_seed_gives_the_same_text_again_and_another_one_does_not(running
         return (await running.client().chat.completions.create(**asked)).choices[0].message.content
 
     assert await drawn(7) == await drawn(7) != await drawn(8)
+
+
+async def test_where_a_request_does_not_say_the_model_speaks_as_it_was_set_up(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running.voice, "manner", Manner(temperature=1.5, top_k=1))
+    silent = {name: value for name, value in GREEDY.items() if name != "temperature"}
+    answer = await running.client().chat.completions.create(**silent)
+    assert answer.choices[0].message.content == running.local_text(HELLO, 24), "the likeliest of one token is the likeliest"
 
 
 async def test_plain_completions_go_on_from_text_and_from_tokens(running: Running) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from blockserver.cli import app
 from blockserver.gateway.callers import caller_of
 from blockserver.gateway.config import GatewayConfig
+from blockserver.gateway.manner import Manner
 from blockserver.gateway.refusals import Refusal
 from blockserver.gateway.sight import Sight
 from swarm.errors import LocalError
@@ -89,6 +90,9 @@ def test_what_was_missing_at_the_first_look_may_be_missing_for_longer() -> None:
         ({"api_keys": ("with blank ",)}, "--api-keys"),
         ({"trusted_proxies": ("example.org",)}, "--trusted-proxies example.org"),
         ({"site": "swarm.example"}, "--site swarm.example"),
+        ({"manner": Manner(temperature=3.0)}, "--temperature 3.0: 0 to 2"),
+        ({"manner": Manner(top_p=0.0)}, "--top-p 0: above 0"),
+        ({"manner": Manner(top_k=-1)}, "--top-k -1"),
     ],
 )
 def test_settings_that_cannot_be_right_name_their_flag(given: dict[str, Any], words: str) -> None:
