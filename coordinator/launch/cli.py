@@ -49,6 +49,7 @@ def _demo(options: argparse.Namespace) -> None:
         port=options.port,
         servers=options.servers,
         blocks=options.blocks,
+        bootstraps=options.bootstraps,
         crawl_interval_s=options.crawl_interval or DEFAULT_CRAWL_INTERVAL_S,
     )
     _under_supervision(options, lambda supervisor, folder: run_demo(supervisor, folder, plan, os.environ))
@@ -112,6 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     web.add_argument("--crawl-interval", type=_seconds, help="seconds between crawls (default: 30, in the demo 10)")
 
     demo = actions.add_parser("demo", parents=[shared, web], help="a site with a swarm of its own, narrated")
+    demo.add_argument("--bootstraps", type=_positive, default=1, help="bootstrap peers (default: %(default)s)")
     demo.add_argument("--servers", type=_positive, default=DEFAULT_SERVERS, help="block servers (default: %(default)s)")
     demo.add_argument("--blocks", type=_positive, default=DEFAULT_BLOCKS, help="blocks per server (default: %(default)s)")
     demo.add_argument("--model", type=Path, default=DEFAULT_MODEL, metavar="FOLDER", help="(default: %(default)s)")

@@ -55,11 +55,13 @@ class Bootstrap:
     host_maddr: str = LOOPBACK_MADDR
     identity_path: str
     ready_file: str
+    initial_peers: tuple[str, ...] = ()
 
     def command(self, sepal: str) -> list[str]:
         return [
             *(sepal, "bootstrap", "--host-maddrs", self.host_maddr, "--identity-path", self.identity_path),
             *("--ready-file", self.ready_file, "--no-nat-port-map", "--no-relay"),
+            *(("--initial-peers", *self.initial_peers) if self.initial_peers else ()),
         ]
 
 
@@ -67,7 +69,7 @@ class Bootstrap:
 class Server:
     name: str
     model: str
-    initial_peer: str
+    initial_peers: tuple[str, ...]
     coordinator: str
     num_blocks: int
     host_maddr: str = LOOPBACK_MADDR
@@ -77,7 +79,7 @@ class Server:
     def command(self, sepal: str) -> list[str]:
         """Short periods, so that one can watch a swarm heal; a volunteer's server uses the defaults."""
         return [
-            *(sepal, "serve", self.model, "--initial-peers", self.initial_peer, "--coordinator", self.coordinator),
+            *(sepal, "serve", self.model, "--initial-peers", *self.initial_peers, "--coordinator", self.coordinator),
             *("--num-blocks", str(self.num_blocks), "--host-maddrs", self.host_maddr),
             *("--identity-path", self.identity_path, "--ready-file", self.ready_file),
             *("--no-nat-port-map", "--no-relay"),
@@ -88,7 +90,7 @@ class Server:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     model: str
-    initial_peer: str
+    initial_peers: tuple[str, ...]
     site: str
     host: str
     port: int
@@ -96,7 +98,7 @@ class Gateway:
 
     def command(self, sepal: str) -> list[str]:
         return [
-            *(sepal, "gateway", "--model", self.model, "--initial-peers", self.initial_peer, "--site", self.site),
+            *(sepal, "gateway", "--model", self.model, "--initial-peers", *self.initial_peers, "--site", self.site),
             *("--host", self.host, "--port", str(self.port), "--ready-file", self.ready_file),
         ]
 

@@ -24,7 +24,7 @@ from coordinator.launch.run_folder import PROJECT, RunFolder, kept_secret, write
 from coordinator.launch.services import start_services
 from coordinator.launch.site import start_site
 from coordinator.launch.supervisor import Supervisor
-from coordinator.launch.swarm import DemoServer, bootstrap_address, start_bootstrap, start_server
+from coordinator.launch.swarm import DemoServer, bootstrap_address, start_bootstraps, start_server
 from coordinator.launch.terminal import say
 
 DEFAULT_MODEL = PROJECT / ".cache" / "SmolLM2-135M-Instruct"
@@ -42,6 +42,7 @@ class Plan:
     port: int | None
     servers: int
     blocks: int
+    bootstraps: int = 1
     crawl_interval_s: float
 
 
@@ -53,7 +54,7 @@ class Demo:
     port: int
     gateway: str
     """Its address."""
-    bootstrap: str = ""
+    bootstraps: tuple[str, ...] = ()
     servers: list[DemoServer] = field(default_factory=list)
     begun: float = field(default_factory=time.monotonic)
     started_at: float = field(default_factory=time.time)
@@ -85,7 +86,7 @@ class Demo:
     def write_state(self) -> None:
         state = {
             "site": self.url,
-            "bootstrap": self.bootstrap,
+            "bootstrap": self.bootstraps[0],
             "gateway": self.gateway,
             "model": str(self.plan.model),
             "launcher_pid": os.getpid(),
@@ -111,29 +112,29 @@ def _start(demo: Demo, env: Mapping[str, str]) -> None:
     supervisor, folder, plan = demo.supervisor, demo.folder, demo.plan
     _ensure_model(supervisor, plan.model, env)
     demo.begun = time.monotonic()
-    bootstrap = start_bootstrap(supervisor, folder, env)
+    bootstraps = start_bootstraps(supervisor, folder, env, plan.bootstraps)
     urls = start_services(supervisor, folder, env)
     demo.tell("Postgres and Valkey answer.")
-    demo.bootstrap = bootstrap_address(supervisor, folder, bootstrap)
+    demo.bootstraps = tuple(bootstrap_address(supervisor, folder, child) for child in bootstraps)
     settings = commands.SiteEnvironment(
         database_url=urls.database,
         redis_url=urls.redis,
         secret_key=kept_secret(folder.path / "secret-key"),
         url=demo.url,
         swarm=SWARM,
-        initial_peers=demo.bootstrap,
+        initial_peers=" ".join(demo.bootstraps),
         crawl_interval_s=plan.crawl_interval_s,
         gateway_url=demo.gateway,
     )
     start_site(supervisor, folder, {**env, **settings.variables()}, demo.port)
     gateway = start_gateway(
-        supervisor, folder, env, str(plan.model), demo.bootstrap, demo.url, urlsplit(demo.gateway).port or 0
+        supervisor, folder, env, str(plan.model), demo.bootstraps, demo.url, urlsplit(demo.gateway).port or 0
     )
     for number in range(1, plan.servers + 1):
         server = commands.Server(
             name=f"demo-{number}",
             model=str(plan.model),
-            initial_peer=demo.bootstrap,
+            initial_peers=demo.bootstraps,
             coordinator=demo.url,
             num_blocks=plan.blocks,
             identity_path=str(folder.path / f"server-{number}.id"),

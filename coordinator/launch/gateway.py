@@ -28,12 +28,20 @@ def gateway_url(port: int) -> str:
 
 
 def start_gateway(
-    supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str], model: str, bootstrap: str, site: str, port: int
+    supervisor: Supervisor,
+    folder: RunFolder,
+    env: Mapping[str, str],
+    model: str,
+    bootstraps: tuple[str, ...],
+    site: str,
+    port: int,
 ) -> Child:
     """Returns at once: it loads while the servers do."""
     ready = folder.ready_file("gateway")
     ready.unlink(missing_ok=True)
-    gateway = commands.Gateway(model=model, initial_peer=bootstrap, site=site, host=LOOPBACK, port=port, ready_file=str(ready))
+    gateway = commands.Gateway(
+        model=model, initial_peers=bootstraps, site=site, host=LOOPBACK, port=port, ready_file=str(ready)
+    )
     recipe = Recipe(
         name="gateway",
         command=gateway.command(swarm.sepal_program()),

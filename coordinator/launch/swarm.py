@@ -1,4 +1,4 @@
-"""The demo's swarm on loopback: one bootstrap peer and a few block servers, started one after another.
+"""The demo's swarm on loopback: bootstrap peers and a few block servers, started one after another.
 
 Knows their ready files and logs. The order of arrival matters: each server chooses its span by what it finds.
 """
@@ -33,25 +33,32 @@ def sepal_program() -> str:
     return str(beside)
 
 
-def start_bootstrap(supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str]) -> Child:
-    ready = folder.ready_file("bootstrap")
+def start_bootstraps(supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str], count: int) -> list[Child]:
+    """The first makes the swarm; the others join it through the first."""
+    first = _start_bootstrap(supervisor, folder, env, "bootstrap")
+    known = (bootstrap_address(supervisor, folder, first),) if count > 1 else ()
+    return [first, *(_start_bootstrap(supervisor, folder, env, f"bootstrap-{n}", known) for n in range(2, count + 1))]
+
+
+def _start_bootstrap(
+    supervisor: Supervisor, folder: RunFolder, env: Mapping[str, str], name: str, initial_peers: tuple[str, ...] = ()
+) -> Child:
+    ready = folder.ready_file(name)
     ready.unlink(missing_ok=True)
     # A port of its own for good: all others know the address, and it must still be right after a restart.
     maddr = f"/ip4/{ports.LOOPBACK}/tcp/{ports.free_port()}"
-    identity = str(folder.path / "bootstrap.id")
-    peer = commands.Bootstrap(host_maddr=maddr, identity_path=identity, ready_file=str(ready))
-    recipe = Recipe(
-        name="bootstrap", command=peer.command(sepal_program()), stage=Stage.BOOTSTRAP, env=env, cwd=PROJECT, grace_s=5.0
-    )
+    identity = str(folder.path / f"{name}.id")
+    peer = commands.Bootstrap(host_maddr=maddr, identity_path=identity, ready_file=str(ready), initial_peers=initial_peers)
+    recipe = Recipe(name=name, command=peer.command(sepal_program()), stage=Stage.BOOTSTRAP, env=env, cwd=PROJECT, grace_s=5.0)
     return supervisor.start(recipe)
 
 
 def bootstrap_address(supervisor: Supervisor, folder: RunFolder, bootstrap: Child) -> str:
     wait_for_ready_file(supervisor, folder, bootstrap)
-    said = read_json(folder.ready_file("bootstrap"))
+    said = read_json(folder.ready_file(bootstrap.name))
     addresses = said.get("addresses") if isinstance(said, dict) else None
     if not addresses:
-        raise ChildFailed("bootstrap wrote no address into its ready file.", bootstrap)
+        raise ChildFailed(f"{bootstrap.name} wrote no address into its ready file.", bootstrap)
     return str(addresses[0])
 
 

@@ -45,14 +45,15 @@ class Fault:
     silent: bool = False
 
 
-# The crawl worker dies just after the bootstrap peer: until servers have announced again, that answers for an empty DHT, and
+# The crawl worker dies just after the bootstrap peers: until servers have announced again, these answer for an empty DHT, and
 # a crawler that is started in this time and knows nobody else reads just that. The gate must not believe it.
 FAULTS = (
     Fault("p2pd of the crawl worker", "crawl", "p2pd"),
     Fault("Redis", "valkey", "valkey"),
     Fault("the default worker", "worker", "celery"),
     Fault("beat", "beat", "celery"),
-    Fault("the bootstrap peer", "bootstrap", "bootstrap"),
+    Fault("the first bootstrap peer", "bootstrap", "bootstrap"),
+    Fault("the second bootstrap peer", "bootstrap-2", "bootstrap"),
     Fault("the crawl worker", "crawl", "celery"),
     Fault("Postgres", "postgres", "postgres", silent=True),
     Fault("the web process", "web", "coordinator.web", silent=True),
@@ -61,7 +62,7 @@ FAULTS = (
 
 @pytest.fixture
 def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
-    options = ["--servers", "2", "--blocks", str(BLOCKS), "--crawl-interval", f"{INTERVAL_S:g}"]
+    options = ["--servers", "2", "--bootstraps", "2", "--blocks", str(BLOCKS), "--crawl-interval", f"{INTERVAL_S:g}"]
     with running_demo(demo_model, tmp_path / "run", options) as demo:
         yield demo
 
@@ -87,6 +88,8 @@ def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -
     with psycopg.connect(database_url) as database:
         asked = "SELECT count(*) FROM monitor_modelminute WHERE ts > to_timestamp(%s) AND NOT isempty(missing)"
         assert database.execute(asked, [begun]).fetchone() == (0,), "false downtime"
+        asked = "SELECT count(*) FROM monitor_peersample WHERE ts > to_timestamp(%s) AND NOT up"
+        assert database.execute(asked, [begun]).fetchone() == (0,), "a server that ran all the while is said to have been away"
         asked = "SELECT count(*) FROM monitor_incident WHERE kind = 'hole' AND started_before > to_timestamp(%s)"
         assert database.execute(asked, [begun]).fetchone() == (0,), "a false incident"
         open_blindness = "SELECT count(*) FROM monitor_incident WHERE kind = 'blind' AND ended_before IS NULL"

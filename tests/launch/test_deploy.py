@@ -34,7 +34,7 @@ def server(number: int) -> list[str]:
     return commands.Server(
         name=f"server-{number}",
         model="/SmolLM2-135M-Instruct",
-        initial_peer="@bootstrap",
+        initial_peers=("@bootstrap",),
         coordinator="http://web:8000",
         num_blocks=16,
         host_maddr=EVERYWHERE,
@@ -54,7 +54,7 @@ EXPECTED = {
     ).command("sepal"),
     "gateway": commands.Gateway(
         model="/SmolLM2-135M-Instruct",
-        initial_peer="@bootstrap",
+        initial_peers=("@bootstrap",),
         site="${SEPAL_URL:-http://localhost:8000}",
         host="0.0.0.0",
         port=8900,
