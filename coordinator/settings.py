@@ -150,6 +150,9 @@ CELERY_RESULT_BACKEND = REDIS_URL
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {f"monitor.tasks.{name}": {"queue": "crawl"} for name in ("crawl", "dial", "measure")}
 CELERY_TASK_TIME_LIMIT = 300
+# Of the crawl worker; the other one is told its own number. Each swarm crawls and measures at once, also where all the others'
+# bootstrap peers are silent for a minute; the rest is for visitors who have a server dialled.
+CELERY_WORKER_CONCURRENCY = 2 * len(SEPAL_SWARMS) + 2
 CELERY_RESULT_EXPIRES = 300
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True

@@ -18,8 +18,8 @@ def web(python: str, host: str, port: int) -> list[str]:
 
 
 def crawl(python: str) -> list[str]:
-    """Threads, not processes: they share one long-lived DHT node."""
-    return [*_worker(python, CRAWL_QUEUE), "--pool", "threads", "--concurrency", "4"]
+    """Threads, not processes: they share one long-lived DHT node. The settings say how many, by the number of swarms."""
+    return [*_worker(python, CRAWL_QUEUE), "--pool", "threads"]
 
 
 def worker(python: str) -> list[str]:
