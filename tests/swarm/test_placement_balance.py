@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -98,6 +99,33 @@ def test_a_server_in_its_cool_down_is_told_so() -> None:
     known = Circumstances(moved_s_ago={peer_id("a"): 60.0})
     assert advise(even, peer_id("a"), 2, serving=Span(0, 2), known=known).reason_code is ReasonCode.TOO_SOON
     assert advise(even, peer_id("b"), 2, serving=Span(0, 2), known=known).reason_code is ReasonCode.NOTHING_NEEDED
+
+
+@pytest.mark.parametrize("way", ["loading", "promised"])
+def test_until_a_hole_has_a_server_online_nobody_is_moved_for_anything_else(way: str) -> None:
+    """The promise fills the hole in the plan, which would otherwise go on to what is thin or slow."""
+    swarm = model(6, *LOPSIDED.servers, server("x", 4, 6, PeerState.JOINING))
+    promises: list[Promise] = []
+    if way == "promised":
+        swarm, promises = model(6, *LOPSIDED.servers, server("x", 0, 2)), [Promise(peer_id("x"), Span(4, 6))]
+    crowd = replace(KNOWN, reloading=0)
+    assert plan(swarm, promises, known=crowd) == ()
+    advice = advise(swarm, peer_id("a"), 2, serving=Span(0, 2), promises=promises, known=crowd)
+    assert advice.reason_code is ReasonCode.BEING_REPAIRED
+    assert advice.reason.startswith("blocks 4–5 have no server online yet, but one on its way")
+    assert plan(model(6, *LOPSIDED.servers, server("x", 4, 6)), known=KNOWN)
+
+
+def test_a_balance_move_is_not_begun_while_a_hole_is_being_filled() -> None:
+    (move,) = plan(LOPSIDED, known=KNOWN)
+    wider = model(6, *LOPSIDED.servers, server("x", 4, 6, PeerState.JOINING))
+    objection = still_useful(wider, move.peer_id, move.target, move.origin, reason_code=move.reason_code, known=KNOWN)
+    assert objection == "blocks 4–5 have no server online yet, but one on its way; until it serves, nobody moves for less"
+
+
+def test_blocks_that_could_not_be_read_hold_nobody_up() -> None:
+    unread = model(6, *LOPSIDED.servers, unread=frozenset({4, 5}))
+    assert plan(unread, known=KNOWN)
 
 
 def test_one_server_reloads_at_a_time_in_a_small_swarm() -> None:
