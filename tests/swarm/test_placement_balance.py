@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from swarm.placement import Circumstances, Move, Promise, advise, plan, still_useful, urgency_of
-from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE
+from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE_OF_FEW
 from swarm.placement.holders import planned
 from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model, PeerState
@@ -42,7 +42,7 @@ def test_throughput_goes_where_it_is_least_and_says_so() -> None:
     assert (move.reason_code, urgency_of(move.reason_code)) == (ReasonCode.BALANCE, Urgency.BALANCE)
     assert move.reason == "blocks 2–3 have 67% of the throughput that these servers could give every block"
     before, then = (survey(4, planned(swarm, ())).phi() for swarm in (LOPSIDED, after(LOPSIDED, move)))
-    assert move.gain == worth(then, 4) - worth(before, 4) > MOVE_PRICE
+    assert move.gain == worth(then, 4) - worth(before, 4) > MOVE_PRICE_OF_FEW
     assert plan(after(LOPSIDED, move), known=KNOWN) == ()
 
 

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from swarm.placement.decisions import Circumstances
 from swarm.placement.holders import Holder, counts, moved, planned
-from swarm.placement.objective import FLOOR, RISK_WEIGHT, Ground, arrival, best_windows, departure, survey, survey_after, worth
+from swarm.placement.objective import (
+    EXPONENT,
+    FLOOR,
+    RISK_WEIGHT,
+    Ground,
+    arrival,
+    best_windows,
+    departure,
+    survey,
+    survey_after,
+    worth,
+)
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.strategies import crowds
@@ -27,7 +38,7 @@ def phi(num_blocks: int, holders: list[Holder], ideal: float, rates: dict[str, f
         here = [holder.peer_id for holder in holders if block in holder.span]
         if here:
             independent = {operators.get(peer, peer) for peer in here}
-            total += (sum(rates[peer] for peer in here) / ideal + FLOOR) ** -16 + RISK_WEIGHT * odds ** len(independent)
+            total += (sum(rates[peer] for peer in here) / ideal + FLOOR) ** -EXPONENT + RISK_WEIGHT * odds ** len(independent)
     return total
 
 
