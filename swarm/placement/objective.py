@@ -29,8 +29,8 @@ EXPONENT = 32
 """A power of two. With 16 the many blocks that are nearly the weakest outweigh the weakest, and moves leave it where it is;
 with 64 the second weakest is not seen, and a block with a single holder hardly."""
 RISK_WEIGHT = 1e6
-"""Beside the first sum of an even swarm it weighs as much as 20,000 did with an exponent of 16: that raised the share of time
-with two holders everywhere from 0.92 to 0.9998 in simulated churn, at no cost in throughput."""
+"""Beside the first sum of an even swarm it weighs about as much as 20,000 did with an exponent of 16: that raised the share of
+time with two holders everywhere from 0.92 to 0.9998 in simulated churn, at no cost in throughput."""
 HORIZON_S = 3600.0
 LIFE_SHAPE = 0.6
 """Sessions of volunteers are Weibull with a falling hazard: who has stayed long, stays. Published shapes: 0.34 to 0.82."""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.placement import Circumstances, Move, Promise, advise, plan, still_useful, urgency_of
+from swarm.placement import Circumstances, Move, Promise, advise, balance, plan, still_useful, urgency_of
 from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE_OF_FEW
 from swarm.placement.holders import planned
 from swarm.placement.objective import survey, worth
@@ -126,6 +126,17 @@ def test_a_balance_move_is_not_begun_while_a_hole_is_being_filled() -> None:
 def test_blocks_that_could_not_be_read_hold_nobody_up() -> None:
     unread = model(6, *LOPSIDED.servers, unread=frozenset({4, 5}))
     assert plan(unread, known=KNOWN)
+
+
+def test_a_move_that_gains_little_is_asked_for_in_a_large_swarm_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = (server(f"a{n}", 0, 2, throughput=6.0) for n in range(10))
+    weak = (server(f"b{n}", 2, 4, throughput=3.6) for n in range(10))
+    swarm, small = model(4, *fast, server("s", 0, 2, throughput=0.4), *weak), {peer_id("s")}
+    assert plan(swarm, known=KNOWN, movable=small) == ()
+    monkeypatch.setattr(balance, "FEW_SERVERS", len(swarm.servers))
+    (move,) = plan(swarm, known=KNOWN, movable=small)
+    assert move.gain is not None
+    assert balance.MOVE_PRICE < move.gain < balance.MOVE_PRICE_OF_FEW
 
 
 def test_one_server_reloads_at_a_time_in_a_small_swarm() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -115,6 +115,15 @@ def test_a_hole_is_not_in_phi_and_does_not_drown_the_other_blocks() -> None:
     holed = survey(4, planned(model(4, server("a", 0, 3), server("b", 0, 3)), ()))
     assert holed.phi() < 1e9
     assert list(holed.held) == [2, 2, 2, 0]
+
+
+def test_to_raise_the_weakest_block_is_worth_more_than_to_raise_thirty_that_are_nearly_as_weak() -> None:
+    def of(weakest: float, near: float) -> float:
+        rates = [weakest, *[near] * 30, *[120.0] * 29]
+        ground = survey(60, planned(model(60, *(server(f"s{n}", n, n + 1, throughput=r) for n, r in enumerate(rates))), ()))
+        return worth(replace(ground, ideal=100.0, alone=np.zeros(60)).phi(), 60)
+
+    assert of(80.0, 80.0) > of(70.0, 84.0) > of(70.0, 80.0)
 
 
 def test_who_has_stayed_long_stays() -> None:
