@@ -220,12 +220,19 @@ def _risks(ground: Ground, movers: Counts, own: Flags) -> tuple[Floats, Floats]:
 
 
 def _sliding(rows: Floats, size: int) -> Floats:
-    """Sums of windows, by adding shifted rows: a difference of running sums would lose small terms beside large ones."""
+    """Sums of windows, put together from windows of 1, 2, 4, ... blocks: a difference of running sums would lose small terms
+    beside large ones."""
     width = rows.shape[1] - size + 1
-    total = rows[:, :width].copy()
-    for shift in range(1, size):
-        total += rows[:, shift : shift + width]
-    return total
+    total = np.zeros((len(rows), width))
+    done, power = 0, 1
+    while True:
+        if size & power:
+            total += rows[:, done : done + width]
+            done += power
+        if done == size:
+            return total
+        rows = rows[:, :-power] + rows[:, power:]
+        power *= 2
 
 
 def _blocks(starts: Counts, lengths: Counts) -> Counts:
