@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
 from swarm.placement.decisions import Circumstances, Move, Promise
 from swarm.placement.holders import Holder, moved, safe_donors
-from swarm.placement.objective import RISK_WEIGHT, Ground, best_windows, survey, survey_after, worth
+from swarm.placement.objective import EXPONENT, RISK_WEIGHT, Ground, best_windows, survey, survey_after, worth
 from swarm.placement.words import thin, weak
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
-MOVE_PRICE = 0.005
-"""Shares of U that a move must gain. In simulated churn 0.02 leaves a third of the gain over Petals' rule on the table; with
-less than this volunteers reload for nothing that anyone would notice (docs/planner.md)."""
+MOVE_PRICE = 0.007
+"""Shares of U that a move must gain. In simulated churn of 100 servers 0.01 leaves a third of the gain over Petals' rule on the
+table; with 0.005 volunteers reload as often as by that rule (docs/planner.md)."""
+MOVE_PRICE_OF_FEW = 0.01
+"""In a small swarm: there one move shifts more, and half the price buys next to nothing for half as many reloads again."""
 RELOADING_SHARE = 0.05
 """Servers that may reload at once, as a share of all."""
 COOL_DOWN_S = 1800.0
@@ -30,7 +33,7 @@ SCARCE = 2.0
 """Below this many times the model, moves for throughput cost coverage: every reload takes away blocks that nobody else has."""
 AMPLE = 0.92
 """A bottleneck of this share of U is as good as a plan gets."""
-LOOK_AHEAD_BELOW = 60
+FEW_SERVERS = 60
 """In swarms of fewer servers single moves get stuck; there up to three are weighed together."""
 LOOK_AHEAD, LOOK_WIDTH = 3, 6
 ROUND = 3
@@ -48,6 +51,8 @@ class _Rules:
     movable: Collection[str] | None
     capacities: Mapping[str, int]
     scarce: bool
+    price: float
+    """Of a move, in the measure of `_profit`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +84,13 @@ def rebalance(
     scarce = ground.capacity < SCARCE
     if ground.is_rich:
         return ()
-    rules = _Rules(model, known, movable, capacities or {}, scarce)
+    price = RISK_PRICE if scarce else MOVE_PRICE_OF_FEW if len(holders) < FEW_SERVERS else MOVE_PRICE
+    rules = _Rules(model, known, movable, capacities or {}, scarce, price)
     state = _State(holders, frozenset(promise.peer_id for promise in promises), ground, _phi(ground, scarce))
     lonely = int(ground.held.min()) < 2
     if not scarce and not lonely and ground.bottleneck() >= AMPLE:
         return ()
-    if len(holders) >= LOOK_AHEAD_BELOW:
+    if len(holders) >= FEW_SERVERS:
         return _several(rules, state, room).moves
     while len(state.moves) < room:
         after = _step(rules, state)
@@ -96,7 +102,7 @@ def rebalance(
 
 def _several(rules: _Rules, state: _State, room: int) -> _State:
     """In a large swarm the best moves of one look rarely touch: each is judged again after those before it."""
-    for option in sorted(_options(rules, state, LOOK_WIDTH), key=lambda option: -_profit(rules, state, option)):
+    for option in sorted(_options(rules, state, LOOK_WIDTH, paying=True), key=lambda option: -_profit(rules, state, option)):
         move = option.moves[-1]
         after = option if not state.moves else _after(rules, state, move.peer_id, move.target)
         if after is not None and _profit(rules, state, after) >= 0.0:
@@ -139,21 +145,30 @@ def _profit(rules: _Rules, before: _State, after: _State) -> float:
     """In shares of U; under scarcity in blocks that are expected not to be lost."""
     blocks = rules.model.num_blocks
     gain = before.phi - after.phi if rules.scarce else worth(after.phi, blocks) - worth(before.phi, blocks)
-    return gain - (len(after.moves) - len(before.moves)) * (RISK_PRICE if rules.scarce else MOVE_PRICE)
+    return gain - (len(after.moves) - len(before.moves)) * rules.price
 
 
 def _phi(ground: Ground, scarce: bool) -> float:
     return ground.phi(1.0, soft=False) if scarce else ground.phi()
 
 
-def _options(rules: _Rules, state: _State, width: int) -> list[_State]:
-    """The best moves from here, each by another server, best first. Each lowers Φ."""
-    steps = (_after(rules, state, donor.peer_id, target) for donor, target in _candidates(rules, state, 2 * width))
-    return [after for after in steps if after is not None][:width]
+def _options(rules: _Rules, state: _State, width: int, *, paying: bool = False) -> list[_State]:
+    """The best moves from here, each by another server, best first. Each lowers Φ, or is even worth its price."""
+    candidates = _candidates(rules, state, 2 * width, least=_worthwhile(rules, state) if paying else 1e-9 * state.phi)
+    steps = (_after(rules, state, donor.peer_id, target) for donor, target in candidates)
+    return list(islice((after for after in steps if after is not None), width))
 
 
-def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, Span]]:
-    """Donors and their best windows, the largest fall of Φ first."""
+def _worthwhile(rules: _Rules, state: _State) -> float:
+    """By how much Φ must fall for a move to be worth its price; a little less, since floats differ in the last digits."""
+    if rules.scarce:
+        return rules.price * (1 - 1e-6)
+    blocks = rules.model.num_blocks
+    return (state.phi - blocks * (worth(state.phi, blocks) + rules.price) ** -EXPONENT) * (1 - 1e-6)
+
+
+def _candidates(rules: _Rules, state: _State, width: int, *, least: float) -> list[tuple[Holder, Span]]:
+    """Donors and their best windows, the largest fall of Φ first, each of at least `least`."""
     donors = [h for h in safe_donors(rules.model, state.holders, state.promised, rules.movable) if _rested(rules.known, h)]
     if not donors:
         return []
@@ -163,7 +178,7 @@ def _candidates(rules: _Rules, state: _State, width: int) -> list[tuple[Holder, 
     sizes = np.array([min(rules.capacities.get(d.peer_id, len(d.span)), most) for d in donors], dtype=np.int64)
     weight = 1.0 if rules.scarce else RISK_WEIGHT
     lowest, starts = best_windows(state.ground, movers, sizes, weight=weight, soft=not rules.scarce)
-    rows = [row for row in np.argsort(lowest, kind="stable")[:width] if lowest[row] < -1e-9 * state.phi]
+    rows = [row for row in np.argsort(lowest, kind="stable")[:width] if lowest[row] < -least]
     return [(donors[row], Span(int(starts[row]), int(starts[row] + sizes[row]))) for row in rows]
 
 

@@ -94,6 +94,12 @@ def holes_of(model: Model, holders: Iterable[Holder]) -> frozenset[int]:
     return frozenset(block for block in range(model.num_blocks) if held[block] == 0 and block not in model.unread_blocks)
 
 
+def dark_blocks(model: Model, holders: Iterable[Holder]) -> frozenset[int]:
+    """Blocks that no server online holds, though one may be on its way: every hole is one. Those not read are none."""
+    online = counts(model.num_blocks, holders, online_only=True)
+    return frozenset(block for block in range(model.num_blocks) if online[block] == 0 and block not in model.unread_blocks)
+
+
 def safe_donors(
     model: Model, holders: list[Holder], promised: Collection[str], movable: Collection[str] | None
 ) -> list[Holder]:

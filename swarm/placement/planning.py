@@ -8,9 +8,9 @@ from swarm.placement.arrivals import Pace, choose_span
 from swarm.placement.balance import COOL_DOWN_S, SCARCE, capacity_of, rebalance
 from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
-from swarm.placement.holders import counts, find_holes, holes_of, moved, planned, safe_donors, without
+from swarm.placement.holders import counts, dark_blocks, find_holes, moved, planned, safe_donors, without
 from swarm.placement.objective import survey
-from swarm.placement.words import without_server
+from swarm.placement.words import loading, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -24,12 +24,16 @@ def plan(
     capacities: Mapping[str, int] | None = None,
     known: Circumstances | None = None,
 ) -> tuple[Move, ...]:
-    """The moves to ask for now. Without `known` only holes are repaired; while there are holes, nothing else is done."""
+    """The moves to ask for now. Without `known` only holes are repaired.
+
+    Until every block has a server online, nothing else is done: a promise fills the hole in the plan, not yet in the swarm,
+    and each further reload takes away what still works.
+    """
     kept = list(promises)
     holders = planned(model, kept, known.rates if known else None)
     promised = frozenset(promise.peer_id for promise in kept)
     moves = moves_for_holes(model, holders, promised, movable, capacities or {})
-    if moves or known is None or holes_of(model, holders):
+    if moves or known is None or dark_blocks(model, holders):
         return moves
     return rebalance(model, holders, kept, known, movable=movable, capacities=capacities)
 
@@ -76,7 +80,10 @@ def _stay(
         return Advice(ReasonCode.NO_SAFE_MOVE, f"{without_server(holes)}, {why}")
     if moves:
         return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{moves[0].reason}; another server is the better one to move")
-    whole = "every block has a server or one on its way"
+    dark = dark_blocks(model, planned(model, promises))
+    if dark:
+        return Advice(ReasonCode.BEING_REPAIRED, f"{loading(dark)}; until it serves, nobody is moved for anything else")
+    whole = "every block has a server"
     if known is None:
         return Advice(ReasonCode.NOTHING_NEEDED, whole)
     if known.moved_s_ago.get(peer_id, COOL_DOWN_S) < COOL_DOWN_S:
@@ -114,6 +121,9 @@ def still_useful(
     if reason_code in (ReasonCode.REDUNDANCY, ReasonCode.BALANCE):
         if holes and not any(block in target for block in holes):
             return f"{without_server(holes)} meanwhile, which comes first"
+        dark = dark_blocks(others, planned(others, kept)) - set(holes)
+        if dark:
+            return f"{loading(dark)}; until it serves, nobody moves for less"
         return None if _gains(model, peer_id, target, kept, known) else "the move gains nothing any more"
     if reason_code is ReasonCode.CHAIN:
         return None if holes else "every block has been given a server meanwhile"

@@ -12,6 +12,11 @@ def without_server(blocks: Iterable[int]) -> str:
     return f"{in_words(spans)} {has(blocks)} no server"
 
 
+def loading(blocks: Iterable[int]) -> str:
+    spans = runs(blocks)
+    return f"{in_words(spans)} {has(blocks)} no server online yet, but one on its way"
+
+
 def thin(blocks: Iterable[int], count: int) -> str:
     servers = "only one server" if count == 1 else f"{count} servers, the fewest of all"
     return f"{in_words(runs(blocks))} {has(blocks)} {servers}"

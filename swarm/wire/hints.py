@@ -58,6 +58,7 @@ class ReasonCode(StrEnum):
     BALANCE = "balance"
     SCARCE = "scarce"
     TOO_SOON = "too-soon"
+    BEING_REPAIRED = "being-repaired"
     QUARANTINED = "quarantined"
 
 

@@ -179,7 +179,7 @@ def test_a_coordinator_without_its_tables_goes_on_from_the_dht() -> None:
     for name in ("a", "d"):
         answer = ask(name, Span(0, 12))
         assert answer.advice == "stay"
-        assert answer.reason.startswith("every block has a server or one on its way")
+        assert answer.reason_code is ReasonCode.BEING_REPAIRED
 
 
 def test_after_a_pause_of_the_coordinator_what_ran_out_meanwhile_is_given_back_first() -> None:

@@ -99,7 +99,7 @@ def test_a_promised_move_closes_the_hole_and_keeps_its_second_donor_where_it_is(
     promise = Promise(peer_id("d"), Span(12, 24))
     assert find_holes(swarm, [promise]) == ()
     advice = advise(swarm, peer_id("a"), 12, serving=Span(0, 12), promises=[promise])
-    assert advice.reason_code is ReasonCode.NOTHING_NEEDED
+    assert advice.reason_code is ReasonCode.BEING_REPAIRED
 
 
 def test_a_server_that_does_not_follow_hints_is_a_fixed_point() -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.placement import Circumstances, Move, Promise, advise, plan, still_useful, urgency_of
-from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE
+from swarm.placement import Circumstances, Move, Promise, advise, balance, plan, still_useful, urgency_of
+from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE_OF_FEW
 from swarm.placement.holders import planned
 from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model, PeerState
@@ -41,7 +42,7 @@ def test_throughput_goes_where_it_is_least_and_says_so() -> None:
     assert (move.reason_code, urgency_of(move.reason_code)) == (ReasonCode.BALANCE, Urgency.BALANCE)
     assert move.reason == "blocks 2–3 have 67% of the throughput that these servers could give every block"
     before, then = (survey(4, planned(swarm, ())).phi() for swarm in (LOPSIDED, after(LOPSIDED, move)))
-    assert move.gain == worth(then, 4) - worth(before, 4) > MOVE_PRICE
+    assert move.gain == worth(then, 4) - worth(before, 4) > MOVE_PRICE_OF_FEW
     assert plan(after(LOPSIDED, move), known=KNOWN) == ()
 
 
@@ -98,6 +99,44 @@ def test_a_server_in_its_cool_down_is_told_so() -> None:
     known = Circumstances(moved_s_ago={peer_id("a"): 60.0})
     assert advise(even, peer_id("a"), 2, serving=Span(0, 2), known=known).reason_code is ReasonCode.TOO_SOON
     assert advise(even, peer_id("b"), 2, serving=Span(0, 2), known=known).reason_code is ReasonCode.NOTHING_NEEDED
+
+
+@pytest.mark.parametrize("way", ["loading", "promised"])
+def test_until_a_hole_has_a_server_online_nobody_is_moved_for_anything_else(way: str) -> None:
+    """The promise fills the hole in the plan, which would otherwise go on to what is thin or slow."""
+    swarm = model(6, *LOPSIDED.servers, server("x", 4, 6, PeerState.JOINING))
+    promises: list[Promise] = []
+    if way == "promised":
+        swarm, promises = model(6, *LOPSIDED.servers, server("x", 0, 2)), [Promise(peer_id("x"), Span(4, 6))]
+    crowd = replace(KNOWN, reloading=0)
+    assert plan(swarm, promises, known=crowd) == ()
+    advice = advise(swarm, peer_id("a"), 2, serving=Span(0, 2), promises=promises, known=crowd)
+    assert advice.reason_code is ReasonCode.BEING_REPAIRED
+    assert advice.reason.startswith("blocks 4–5 have no server online yet, but one on its way")
+    assert plan(model(6, *LOPSIDED.servers, server("x", 4, 6)), known=KNOWN)
+
+
+def test_a_balance_move_is_not_begun_while_a_hole_is_being_filled() -> None:
+    (move,) = plan(LOPSIDED, known=KNOWN)
+    wider = model(6, *LOPSIDED.servers, server("x", 4, 6, PeerState.JOINING))
+    objection = still_useful(wider, move.peer_id, move.target, move.origin, reason_code=move.reason_code, known=KNOWN)
+    assert objection == "blocks 4–5 have no server online yet, but one on its way; until it serves, nobody moves for less"
+
+
+def test_blocks_that_could_not_be_read_hold_nobody_up() -> None:
+    unread = model(6, *LOPSIDED.servers, unread=frozenset({4, 5}))
+    assert plan(unread, known=KNOWN)
+
+
+def test_a_move_that_gains_little_is_asked_for_in_a_large_swarm_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    fast = (server(f"a{n}", 0, 2, throughput=6.0) for n in range(10))
+    weak = (server(f"b{n}", 2, 4, throughput=3.6) for n in range(10))
+    swarm, small = model(4, *fast, server("s", 0, 2, throughput=0.4), *weak), {peer_id("s")}
+    assert plan(swarm, known=KNOWN, movable=small) == ()
+    monkeypatch.setattr(balance, "FEW_SERVERS", len(swarm.servers))
+    (move,) = plan(swarm, known=KNOWN, movable=small)
+    assert move.gain is not None
+    assert balance.MOVE_PRICE < move.gain < balance.MOVE_PRICE_OF_FEW
 
 
 def test_one_server_reloads_at_a_time_in_a_small_swarm() -> None:

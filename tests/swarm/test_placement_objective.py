@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from swarm.placement.decisions import Circumstances
 from swarm.placement.holders import Holder, counts, moved, planned
-from swarm.placement.objective import FLOOR, RISK_WEIGHT, Ground, arrival, best_windows, departure, survey, survey_after, worth
+from swarm.placement.objective import (
+    EXPONENT,
+    FLOOR,
+    RISK_WEIGHT,
+    Ground,
+    arrival,
+    best_windows,
+    departure,
+    survey,
+    survey_after,
+    worth,
+)
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.strategies import crowds
@@ -27,7 +38,7 @@ def phi(num_blocks: int, holders: list[Holder], ideal: float, rates: dict[str, f
         here = [holder.peer_id for holder in holders if block in holder.span]
         if here:
             independent = {operators.get(peer, peer) for peer in here}
-            total += (sum(rates[peer] for peer in here) / ideal + FLOOR) ** -16 + RISK_WEIGHT * odds ** len(independent)
+            total += (sum(rates[peer] for peer in here) / ideal + FLOOR) ** -EXPONENT + RISK_WEIGHT * odds ** len(independent)
     return total
 
 
@@ -104,6 +115,15 @@ def test_a_hole_is_not_in_phi_and_does_not_drown_the_other_blocks() -> None:
     holed = survey(4, planned(model(4, server("a", 0, 3), server("b", 0, 3)), ()))
     assert holed.phi() < 1e9
     assert list(holed.held) == [2, 2, 2, 0]
+
+
+def test_to_raise_the_weakest_block_is_worth_more_than_to_raise_thirty_that_are_nearly_as_weak() -> None:
+    def of(weakest: float, near: float) -> float:
+        rates = [weakest, *[near] * 30, *[120.0] * 29]
+        ground = survey(60, planned(model(60, *(server(f"s{n}", n, n + 1, throughput=r) for n, r in enumerate(rates))), ()))
+        return worth(replace(ground, ideal=100.0, alone=np.zeros(60)).phi(), 60)
+
+    assert of(80.0, 80.0) > of(70.0, 84.0) > of(70.0, 80.0)
 
 
 def test_who_has_stayed_long_stays() -> None:
