@@ -78,7 +78,9 @@ class Recount:
     broken: set[int] = field(default_factory=set)
     thin: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
-    blocks: dict[str, dict[int, set[int]]] = field(default_factory=lambda: {"missing": {}, "thin": {}, "unread": {}, "fine": {}})
+    blocks: dict[str, dict[int, set[int]]] = field(
+        default_factory=lambda: {"missing": {}, "thin": {}, "unread": {}, "fine": {}}
+    )
     up: dict[str, set[int]] = field(default_factory=dict)
     down: dict[str, set[int]] = field(default_factory=dict)
 
