@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
 
+from swarm.snapshot import LOADING_LIMIT_S
 from swarm.wire.spans import Span
 
 OFFER_LIFE = timedelta(seconds=90)
@@ -17,7 +18,7 @@ OFFER_LIFE = timedelta(seconds=90)
 LOADING_LIFE = timedelta(seconds=180)
 """From an accept, and from each report or question, to the next one. A server that says nothing for so long has died."""
 
-LEAST_LOADING_LIMIT_S, MOST_LOADING_LIMIT_S = 1_800.0, 7_200.0
+LEAST_LOADING_LIMIT_S, MOST_LOADING_LIMIT_S = 1_800.0, LOADING_LIMIT_S
 """Renewals end here, whatever is reported: a block may not be held by a promise for good. Big spans on slow disks load for
 half an hour; a server that says that it takes longer gets twice what it says, up to two hours."""
 

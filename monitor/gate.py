@@ -12,15 +12,15 @@ from enum import StrEnum
 
 from monitor.crawl import CrawlReport
 from monitor.published import Published
-from swarm.snapshot import Outcome, PeerState, Server, Snapshot
+from swarm.snapshot import Model, Outcome, PeerState, Server, Snapshot
 
 Lost = frozenset[tuple[str, str]]
-"""Servers that were online and are not any more: prefix and peer id."""
+"""Servers that were online and are not any more, or left blocks behind that nobody has now: prefix and peer id."""
 
 MASS_LOSS = 2
 MASS_LOSS_SHARE = 0.5
-"""So many of the servers, and so large a share of them, do not vanish within one interval where the monitor is well. A single
-server does: its loss is published at once."""
+"""So many of the servers, and so large a share of them or of one model's blocks, do not vanish within one interval where the
+monitor is well. A single server does: its loss is published at once."""
 FAST_FACTOR = 4.0
 SLOW_ENOUGH_S = 2.0
 """A crawl of a quarter of the last one's time that also misses servers probably stopped early. Crawls shorter than this vary
@@ -105,10 +105,27 @@ def applied(report: CrawlReport, verdict: Verdict) -> CrawlReport:
 
 
 def lost_between(before: Snapshot, now: Snapshot) -> Lost:
-    """Servers that were online and neither answer now nor say themselves that they leave or load other blocks."""
+    """Servers that were online and neither answer now nor say themselves that they leave or load other blocks; and those that
+    still answer, but not for blocks that they had and that nobody has now."""
     there = (PeerState.ONLINE, PeerState.JOINING, PeerState.LEAVING)
     still = {(model.prefix, server.peer_id) for model in now.models for server in model.servers if server.state in there}
-    return frozenset(online(before) - still)
+    return frozenset(online(before) - still) | _shrunk(before, now)
+
+
+def _shrunk(before: Snapshot, now: Snapshot) -> Lost:
+    found: set[tuple[str, str]] = set()
+    for model in now.models:
+        answering = {server.peer_id: server.span for server in model.servers if server.state is PeerState.ONLINE}
+        earlier = before.model(model.prefix)
+        bare = _covered(earlier) - _covered(model) - model.unread_blocks if earlier is not None else frozenset()
+        for server in earlier.servers if earlier is not None and bare else ():
+            if server.state is PeerState.ONLINE and server.peer_id in answering and not bare.isdisjoint(server.span):
+                found.add((model.prefix, server.peer_id))
+    return frozenset(found)
+
+
+def _covered(model: Model) -> frozenset[int]:
+    return frozenset(block for server in model.servers if server.state is PeerState.ONLINE for block in server.span)
 
 
 def online(snapshot: Snapshot) -> set[tuple[str, str]]:
@@ -120,8 +137,20 @@ def online(snapshot: Snapshot) -> set[tuple[str, str]]:
     }
 
 
-def is_mass(lost: Lost, before: Snapshot) -> bool:
-    return len(lost) >= MASS_LOSS and len(lost) >= MASS_LOSS_SHARE * len(online(before))
+def is_mass(lost: Lost, before: Snapshot, now: Snapshot) -> bool:
+    return len(lost) >= MASS_LOSS and (len(lost) >= MASS_LOSS_SHARE * len(online(before)) or _bared(lost, before, now))
+
+
+def _bared(lost: Lost, before: Snapshot, now: Snapshot) -> bool:
+    """Whether so large a share of one model's blocks has no server any more, and that by the loss of several."""
+    for earlier in before.models:
+        model, had = now.model(earlier.prefix), _covered(earlier)
+        unread = model.unread_blocks if model is not None else frozenset()
+        gone = had - (_covered(model) if model is not None else frozenset()) - unread
+        several = sum(prefix == earlier.prefix for prefix, _ in lost) >= MASS_LOSS
+        if several and len(gone) >= MASS_LOSS_SHARE * len(had):
+            return True
+    return False
 
 
 def agree(first: Lost, second: Lost) -> bool:
@@ -137,14 +166,14 @@ def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot,
     if previous is None:
         return
     up, total = sum(report.bootstraps.values()), len(report.bootstraps)
-    mass = is_mass(lost, previous.snapshot)
+    mass = is_mass(lost, previous.snapshot, snapshot)
     if total and not up and (lost or previous.crawl.bootstraps_up):
         # Where the servers still answer, the swarm lives without them, as a second crawl confirms. Otherwise it may be us.
         yield Hold("none of the bootstrap peers answered", Suspicion.BOOTSTRAPS, lost, confirmable=not mass)
     if not lost:
         return
     were = len(online(previous.snapshot))
-    words = f"{len(lost)} of {were} servers were gone at once"
+    words = f"{len(lost)} of {were} servers were gone{_or_smaller(lost, snapshot)} at once"
     if up and 2 * up < total:
         yield Hold(f"only {up} of {total} bootstrap peers answered, and {words}", Suspicion.BOOTSTRAPS, lost, confirmable=True)
     keys = sum(model.num_blocks for model in snapshot.models)
@@ -161,6 +190,10 @@ def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot,
             # No second look helps before those announcements have run out, or have been made again.
             yield Hold(why, Suspicion.FORGOTTEN, lost)
         yield Hold(words, Suspicion.LOSS, lost, confirmable=True)
+
+
+def _or_smaller(lost: Lost, now: Snapshot) -> str:
+    return " or held fewer blocks" if lost & online(now) else ""
 
 
 def _forgotten(lost: Lost, before: Snapshot, now: Snapshot) -> Lost:

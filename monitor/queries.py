@@ -23,7 +23,18 @@ from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
 from monitor.torn import Torn, whole
 from swarm.coverage import Verdict, coverage
-from swarm.snapshot import MAX_RECORD_LIFE_S, AddressState, Dropped, Model, Outcome, PeerState, Server, Snapshot, Visit
+from swarm.snapshot import (
+    MAX_RECORD_LIFE_S,
+    AddressState,
+    Dropped,
+    Model,
+    Outcome,
+    PeerState,
+    Server,
+    Snapshot,
+    Visit,
+    is_overdue,
+)
 from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span
 
@@ -238,6 +249,7 @@ def _model(row: WatchedModel, servers: list[Server]) -> Model:
 
 
 def _server(row: ServerRow) -> Server:
+    since = row.state_since.timestamp() if row.state == PeerState.JOINING else None
     return Server(
         peer_id=row.peer_id,
         span=Span(row.start, row.end),
@@ -247,6 +259,8 @@ def _server(row: ServerRow) -> Server:
         visit=_visit(row),
         conflict=row.conflict,
         skew_s=row.skew_s,
+        loading_since=since,
+        overdue=is_overdue(since, row.observed_at.timestamp()),
     )
 
 

@@ -55,6 +55,7 @@ REASONS = {
     "span": "a span that is none, or that its keys do not bear out",
     "throughput": "a throughput that is no positive number",
     "model-size": "a number of blocks that no model has",
+    "left-over": "from before its server moved, and not renewed since",
     "too-many-models": "a model beyond what one check can read",
 }
 
@@ -272,22 +273,27 @@ def why_state(server: Server, sighting: Sighting | None, now: float) -> str:
     if server.state is PeerState.LEAVING:
         return "it says that it is leaving"
     if server.state is PeerState.JOINING:
-        return _joining_words(now - sighting.state_since if sighting else 0.0)
+        return _joining_words(server, now - sighting.state_since if sighting else 0.0)
     if server.state is PeerState.UNREACHABLE and server.visit is not None:
         return _VISITS.get(server.visit.outcome, server.visit.outcome.value)
     return "it serves, but has no cache left for another session" if shown_state(server) == FULL else ""
 
 
-def _joining_words(for_s: float) -> str:
+def _joining_words(server: Server, for_s: float) -> str:
     since = f" for {ago(for_s)}" if for_s >= 1 else ""
     stuck = ", longer than any model should take: it may be stuck" if for_s > JOINING_LONG_S else ""
-    return f"it says that it is loading its blocks{since}{stuck}"
+    silent = "" if server.visit is None or server.visit.reached else f", but {_VISITS[server.visit.outcome]}"
+    ignored = "" if server.awaited else "; hints do not count on it"
+    return f"its record says that it is loading its blocks{since}{stuck}{silent}{ignored}"
 
 
 def raw_of(server: Server) -> str:
     if server.visit is None:
         return ""
     tried = f" (tried: {', '.join(server.visit.addresses)})" if server.visit.addresses else ""
+    if not tried and server.visit.outcome is Outcome.TIMEOUT:
+        # libp2p names them when it gives up itself, which takes three times as long as a check waits.
+        tried = " (addresses tried: not told)"
     return server.visit.detail + tried
 
 

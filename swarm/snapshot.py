@@ -6,19 +6,24 @@ record costs only itself, and what could not be read is kept apart from what is 
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from swarm.claims import MAX_RECORD_LIFE_S as MAX_RECORD_LIFE_S
+from swarm.claims import Claim, read_servers
 from swarm.errors import BadRecord
-from swarm.wire.keys import MAX_BLOCKS, MODELS_KEY, block_uid, parse_peer_id, parse_prefix
-from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_model_record, parse_server_record
-from swarm.wire.spans import Span, runs
+from swarm.readings import Dropped as Dropped
+from swarm.readings import Entry as Entry
+from swarm.readings import Reading as Reading
+from swarm.readings import decoded
+from swarm.readings import dropped as dropped_of
+from swarm.wire.keys import MAX_BLOCKS, MODELS_KEY, block_uid, parse_prefix
+from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_model_record
+from swarm.wire.spans import Span
 
-MAX_RECORD_LIFE_S = 900.0
-"""A record may count for this long after it was read, whatever expiry it claims: twice the longest update period in use
-plus slack. The DHT itself accepts expiries ten years ahead, from anyone."""
+LOADING_LIMIT_S = 7_200.0
+"""Nobody waits longer for a server that is said to load: a lease stands no longer either, and anyone can say so of anyone."""
 
 
 class PeerState(StrEnum):
@@ -42,23 +47,6 @@ class Outcome(StrEnum):
     NO_ADDRESS = "no address"
     TIMEOUT = "timeout"
     ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One value under one subkey as it was read: decoded, or the BadRecord that decoding ended in. Times in Unix seconds."""
-
-    subkey: object
-    value: object
-    expires_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one pass over some DHT keys brought. A key in `unread` was not answered for by any peer: it says nothing."""
-
-    entries: Mapping[str, Sequence[Entry]]
-    unread: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +97,7 @@ class Server:
 
     `conflict` says where its own answer and its record contradict each other: then the answer counts. `skew_s` is how far its
     clock seems to run ahead of ours. `quarantined` says why those who watch the swarm have it count for nothing.
+    `loading_since` is when it was first seen to load, without a break; `overdue` says that nobody waits for so long.
     """
 
     peer_id: str
@@ -120,6 +109,14 @@ class Server:
     conflict: str = ""
     skew_s: float | None = None
     quarantined: str = ""
+    loading_since: float | None = None
+    overdue: bool = False
+
+    @property
+    def awaited(self) -> bool:
+        """Whether it loads blocks that may be counted on: somebody is there, and not for longer than loading takes. Where
+        nobody visits servers (`visit` is None), announcements are believed."""
+        return self.state is PeerState.JOINING and not self.overdue and (self.visit is None or self.visit.reached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,16 +139,6 @@ class AddressState:
         parts = self.address.split("/")[3:]
         own = "/".join(parts[: parts.index("p2p")] if "p2p" in parts else parts)
         return f"{own} through a relay" if "p2p-circuit" in parts else own
-
-
-@dataclass(frozen=True, slots=True)
-class Dropped:
-    """A record that was left out, and why: a page that shows nothing must be able to say so."""
-
-    key: str
-    subkey: str
-    reason: str
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,15 +165,6 @@ class Snapshot:
         return next((model for model in self.models if model.prefix == prefix), None)
 
 
-@dataclass
-class _Claims:
-    """Everything that stands in the DHT for one peer under one model."""
-
-    newest: ServerRecord
-    expires_at: float
-    blocks_by_span: dict[Span | None, set[int]] = field(default_factory=lambda: defaultdict(set))
-
-
 @dataclass(frozen=True, slots=True)
 class Index:
     """The index of models as it may be believed. `conflicts` is by prefix; `unsized` are prefixes that the index names without
@@ -210,12 +188,12 @@ def read_index(reading: Reading, known: Mapping[str, ModelRecord] | None = None)
         try:
             prefix = parse_prefix(entry.subkey)
         except BadRecord as error:
-            dropped.append(_dropped(MODELS_KEY, entry, error))
+            dropped.append(dropped_of(MODELS_KEY, entry, error))
             continue
         try:
-            record = parse_model_record(_decoded(entry))
+            record = parse_model_record(decoded(entry))
         except BadRecord as error:
-            dropped.append(_dropped(MODELS_KEY, entry, error))
+            dropped.append(dropped_of(MODELS_KEY, entry, error))
             conflicts[prefix] = f"an entry of it in the index of models cannot be used: {error.detail}"
             named.add(prefix)
             continue
@@ -237,44 +215,13 @@ def read_models(reading: Reading) -> tuple[dict[str, ModelRecord], list[Dropped]
 def size_from_keys(prefix: str, reading: Reading, at: float) -> int | None:
     """How many blocks a model has as far as the keys under which servers stand show it; None where there are none."""
     servers, _ = read_servers(prefix, MAX_BLOCKS, reading, at)
-    return max((span.end for _, span, _ in servers.values()), default=None)
+    return max((claim.span.end for claim in servers.values()), default=None)
 
 
 def _contradiction(record: ModelRecord, other: ModelRecord) -> str:
     if record.num_blocks != other.num_blocks:
         return f"the index of models also says {record.num_blocks} blocks; {other.num_blocks} stands"
     return f"the index of models also names {record.repository or 'no repository'}; {other.repository or 'none'} stands"
-
-
-def read_servers(
-    prefix: str, num_blocks: int, reading: Reading, at: float
-) -> tuple[dict[str, tuple[ServerRecord, Span, float]], list[Dropped]]:
-    """Each peer's newest record, the span it may count for, and the record's capped expiry.
-
-    A span never reaches beyond the keys under which it stands, so that one record cannot claim a whole model; and only the
-    keys of the newest record count, so that the old records of a server that moved never widen its span.
-    """
-    claims: dict[str, _Claims] = {}
-    dropped: list[Dropped] = []
-    for block in range(min(num_blocks, MAX_BLOCKS)):
-        key = block_uid(prefix, block)
-        for entry in reading.entries.get(key, ()):
-            if entry.expires_at <= at:
-                continue
-            try:
-                record = parse_server_record(_decoded(entry))
-                _add_claim(claims, parse_peer_id(entry.subkey), block, record, entry.expires_at)
-            except BadRecord as error:
-                dropped.append(_dropped(key, entry, error))
-    servers: dict[str, tuple[ServerRecord, Span, float]] = {}
-    for peer_id, claim in sorted(claims.items()):
-        span = _span_of(claim)
-        if span is None:
-            subject = f"{prefix}.{claim.newest.span.start}" if claim.newest.span else prefix
-            dropped.append(Dropped(subject, peer_id, "span", f"claims {claim.newest.span}, but no key of it stands in the DHT"))
-            continue
-        servers[peer_id] = (claim.newest, span, min(claim.expires_at, at + MAX_RECORD_LIFE_S))
-    return servers, dropped
 
 
 def assemble(
@@ -290,7 +237,8 @@ def assemble(
     """The snapshot. With `visits` None, announcements are believed (a block server's own view); otherwise an announced server
     that nobody visited is `not checked` and one that did not answer `unreachable`: announced is not served.
 
-    `known` holds by prefix and peer id the servers seen before: one whose record is gone counts as long as it answers.
+    `known` holds by prefix and peer id the servers seen before: one whose record is gone counts as long as it answers, and one
+    that loads has done so since it was first seen to.
     """
     left_out = list(dropped)
     assembled: list[Model] = []
@@ -300,10 +248,7 @@ def assemble(
         left_out.extend(bad)
         before = (known or {}).get(prefix, {})
         unread = frozenset(b for b in range(record.num_blocks) if block_uid(prefix, b) in reading.unread)
-        servers = [
-            judged(peer_id, announced, span, expires_at, visits, before.get(peer_id))
-            for peer_id, (announced, span, expires_at) in found.items()
-        ]
+        servers = [judged(peer_id, claim, at, visits, before.get(peer_id)) for peer_id, claim in found.items()]
         servers += [
             without_record(server, visit, unread)
             for peer_id, server in before.items()
@@ -315,22 +260,19 @@ def assemble(
     return Snapshot(swarm, at, tuple(assembled), tuple(left_out))
 
 
-def judged(
-    peer_id: str,
-    record: ServerRecord,
-    span: Span,
-    expires_at: float,
-    visits: Mapping[str, Visit] | None,
-    before: Server | None = None,
-) -> Server:
+def judged(peer_id: str, claim: Claim, at: float, visits: Mapping[str, Visit] | None, before: Server | None = None) -> Server:
     """An announced server, with its own answer above its record: anyone may write a record, nobody else can answer."""
+    record, span, expires_at, _ = claim
     visit = (visits or {}).get(peer_id)
     state = state_of(record, visits, peer_id)
     if visit is None or not visit.answered:
-        return Server(peer_id, span, state, record, expires_at, visit)
+        since = _loading_since(at, before) if record.state is ServerState.JOINING else None
+        overdue = is_overdue(since, at)
+        return Server(peer_id, span, state, record, expires_at, visit, loading_since=since, overdue=overdue)
     served = visit.span or span
     conflict = ""
-    if served != span:
+    # Where a key of it was lost, the record itself claims more than its keys bear out.
+    if served not in (span, record.span):
         conflict = f"its record claims {span.in_words()}, but it answers for {served.in_words()}"
     elif record.state is not ServerState.ONLINE:
         conflict = f"its record says {state.value}, but it answers for {served.in_words()}"
@@ -339,47 +281,35 @@ def judged(
     return Server(peer_id, served, PeerState.ONLINE, record, expires_at, visit, conflict)
 
 
+def is_overdue(loading_since: float | None, at: float) -> bool:
+    return loading_since is not None and at - loading_since > LOADING_LIMIT_S
+
+
+def _loading_since(at: float, before: Server | None) -> float:
+    return at if before is None or before.loading_since is None else before.loading_since
+
+
 def without_record(before: Server, visit: Visit, unread: frozenset[int]) -> Server:
     """A server that answers though no usable record of it stands in the DHT."""
     span = visit.span or before.span
     missed = any(block in unread for block in span)
     conflict = "" if missed else f"no record of it stands in the DHT now, but it answers for {span.in_words()}"
-    return replace(before, span=span, state=PeerState.ONLINE, visit=visit, conflict=conflict)
+    return replace(
+        before,
+        span=span,
+        state=PeerState.ONLINE,
+        visit=visit,
+        conflict=conflict,
+        loading_since=None,
+        overdue=False,
+    )
 
 
 def state_of(record: ServerRecord, visits: Mapping[str, Visit] | None, peer_id: str) -> PeerState:
     if record.state is ServerState.OFFLINE:
         return PeerState.LEAVING
+    if visits is not None and peer_id not in visits:
+        return PeerState.NOT_CHECKED
     if record.state is ServerState.JOINING:
         return PeerState.JOINING
-    if visits is None:
-        return PeerState.ONLINE
-    visit = visits.get(peer_id)
-    if visit is None:
-        return PeerState.NOT_CHECKED
-    return PeerState.ONLINE if visit.answered else PeerState.UNREACHABLE
-
-
-def _decoded(entry: Entry) -> object:
-    if isinstance(entry.value, BadRecord):
-        raise entry.value
-    return entry.value
-
-
-def _dropped(key: str, entry: Entry, error: BadRecord) -> Dropped:
-    return Dropped(key, repr(entry.subkey)[:80], error.reason, error.detail)
-
-
-def _add_claim(claims: dict[str, _Claims], peer_id: str, block: int, record: ServerRecord, expires_at: float) -> None:
-    claim = claims.setdefault(peer_id, _Claims(record, expires_at))
-    if expires_at > claim.expires_at:
-        claim.newest, claim.expires_at = record, expires_at
-    claim.blocks_by_span[record.span].add(block)
-
-
-def _span_of(claim: _Claims) -> Span | None:
-    """The run of keys that stands for the newest record. Older servers announce no span: then it is their longest run."""
-    blocks = claim.blocks_by_span[claim.newest.span]
-    if claim.newest.span is not None:
-        blocks = {block for block in blocks if block in claim.newest.span}
-    return max(runs(blocks), key=lambda run: (len(run), -run.start), default=None)
+    return PeerState.ONLINE if visits is None or visits[peer_id].answered else PeerState.UNREACHABLE

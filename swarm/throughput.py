@@ -186,7 +186,7 @@ def crowd_of(rates: Iterable[float]) -> Crowd:
 def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None) -> dict[str, Belief]:
     """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
     known = evidence or {}
-    serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
+    serving = [server for server in model.servers if server.state is PeerState.ONLINE or server.awaited]
     rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
     measured = [rate for rate in rates if rate is not None]
     alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)

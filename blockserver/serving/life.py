@@ -42,7 +42,7 @@ from swarm.dht.node import Node, NodeConfig
 from swarm.dht.reading import read_blocks
 from swarm.errors import RemoteError, Unreachable
 from swarm.placement import Pace, Placement
-from swarm.snapshot import Model, assemble
+from swarm.snapshot import Model, Server, assemble
 from swarm.wire.hints import LeaseDocument, ReasonCode
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
@@ -92,6 +92,7 @@ class BlockServer:
         self._leases = Leases(hints, node.peer_id)
         self._rates = Rates(config, plan.prefix)
         self._serving: Span | None = None
+        self._seen: dict[str, dict[str, Server]] = {}
         self._module: SpanModule | None = None
         self._settled_at = time.monotonic()
         self._loaded: tuple[int, int] | None = None
@@ -380,8 +381,11 @@ class BlockServer:
         if self.presence.down:
             raise Unreachable("p2pd is being replaced")
         readings = await read_blocks(self.presence.node, {self.plan.prefix: self.plan.facts.num_blocks})
-        record = ModelRecord(self.plan.facts.num_blocks, None)
-        return assemble("", time.time(), {self.plan.prefix: record}, readings, visits=None).models[0]
+        models = {self.plan.prefix: ModelRecord(self.plan.facts.num_blocks, None)}
+        # Others may say for ever that they load: what was seen last time says since when.
+        seen = assemble("", time.time(), models, readings, visits=None, known=self._seen).models[0]
+        self._seen = {seen.prefix: {server.peer_id: server for server in seen.servers}}
+        return seen
 
     def _write_ready_file(self, decision: Decision) -> None:
         span = decision.placement.span

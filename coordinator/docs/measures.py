@@ -53,7 +53,7 @@ STATES: Mapping[PeerState, tuple[str, str]] = {
         "Clients may use it.",
     ),
     PeerState.JOINING: (
-        "It says that it is loading its blocks.",
+        "It says that it is loading its blocks, and does not yet answer for them.",
         f"Usually minutes; after {ago(JOINING_LONG_S)} it may be stuck.",
     ),
     PeerState.LEAVING: ("It says goodbye.", "It serves no new request."),

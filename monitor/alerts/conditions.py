@@ -19,6 +19,8 @@ _LOST = {
     PeerState.UNREACHABLE: "announces itself, but does not answer",
     PeerState.GONE: "has stopped announcing itself",
     PeerState.LEAVING: "says that it is leaving",
+    # Of those that load, this is said only where nobody waits for them: anyone may write such a record.
+    PeerState.JOINING: "is said to load its blocks, but does not answer, or not for hours",
 }
 
 
@@ -112,11 +114,11 @@ def _redundancy(wish: Wish, look: Look) -> Finding:
 def _peer(wish: Wish, look: Look) -> Finding:
     found = look.servers.get(wish.peer_id, ())
     name = f"Server …{wish.peer_id[-6:]}"
-    up = [(prefix, server) for prefix, server in found if server.state in (PeerState.ONLINE, PeerState.JOINING)]
+    up = [(prefix, server) for prefix, server in found if server.state is PeerState.ONLINE or server.awaited]
     if up:
         prefix, server = up[0]
         return Finding(False, look.seen_at, f"{name} is {server.state.value}: {server.span.in_words()} of {prefix}.")
-    lost = [(prefix, server) for prefix, server in found if server.state in _LOST]
+    lost = [(prefix, server) for prefix, server in found if server.state in _LOST and not server.awaited]
     if not lost or len(lost) < len(found):
         return _nothing(look)  # Never seen, or not checked in one of its models.
     return Finding(True, look.seen_at, f"{name} {_lost(lost)}")

@@ -9,11 +9,8 @@ from statistics import median
 from typing import NamedTuple
 
 from swarm.placement.decisions import Promise
-from swarm.snapshot import Model, PeerState
+from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.spans import Span, runs
-
-SERVING = (PeerState.ONLINE, PeerState.JOINING)
-"""A joining server counts as a public reservation, as in Petals; otherwise a slow load draws a herd."""
 
 
 class Holder(NamedTuple):
@@ -33,7 +30,7 @@ def planned(model: Model, promises: Iterable[Promise], rates: Mapping[str, float
     holders = [
         Holder(server.peer_id, span, server.state is PeerState.ONLINE, said[server.peer_id])
         for server in model.servers
-        if server.state in SERVING and server.peer_id not in moving and (span := inside(server.span, model)) is not None
+        if holds(server) and server.peer_id not in moving and (span := inside(server.span, model)) is not None
     ]
     holders += [
         Holder(peer_id, span, False, said.get(peer_id, believed.get(peer_id)))
@@ -41,6 +38,12 @@ def planned(model: Model, promises: Iterable[Promise], rates: Mapping[str, float
         if (span := inside(promised, model)) is not None
     ]
     return sorted(holders, key=_order)
+
+
+def holds(server: Server) -> bool:
+    """A joining server counts as a public reservation, as in Petals; otherwise a slow load draws a herd. But anyone may write
+    such a record for anybody, so not where nobody is there, nor for longer than a lease would stand."""
+    return server.state is PeerState.ONLINE or server.awaited
 
 
 def inside(span: Span, model: Model) -> Span | None:

@@ -212,12 +212,20 @@ async def test_a_model_that_the_index_lost_is_still_read() -> None:
     assert report.indexed == frozenset()
 
 
-async def test_only_servers_that_say_to_be_online_are_visited() -> None:
-    reader = MadeUpReader({"m": ONE, "n": ONE}, {"m": reading("m", "a"), "n": reading("n", "b", state=1)})
+@pytest.mark.parametrize(("state", "word"), [(0, PeerState.LEAVING), (1, PeerState.JOINING)])
+async def test_every_server_is_visited_whatever_it_is_said_to_do_and_who_loads_or_leaves_comes_last(
+    state: int, word: PeerState
+) -> None:
+    records = {prefix: reading(prefix, prefix, state=state) for prefix in ("fresh", "second")}
+    records["m"] = reading("m", "a")
+    reader = MadeUpReader(dict.fromkeys(records, ONE), records)
     report = await crawled(reader)
-    assert reader.asked == [(peer_id("a"), "m", Span(0, 1))]
+    assert [(prefix, peer) for peer, prefix, _ in reader.asked] == [
+        ("m", peer_id("a")), ("fresh", peer_id("fresh")), ("second", peer_id("second"))
+    ]  # fmt: skip
     assert report.snapshot is not None
-    assert [s.state for m in report.snapshot.models for s in m.servers] == [PeerState.ONLINE, PeerState.JOINING]
+    states = {m.prefix: m.servers[0].state for m in report.snapshot.models}
+    assert states == {"m": PeerState.ONLINE, "fresh": PeerState.ONLINE, "second": word}, "the second denies that it serves"
 
 
 async def test_a_peer_of_two_models_is_judged_for_each() -> None:

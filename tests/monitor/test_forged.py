@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,14 +15,16 @@ from monitor.crawl import CrawlReport, crawl
 from monitor.crawler import Crawler, NodeReader
 from swarm.coverage import Verdict, coverage
 from swarm.dht.background import BackgroundLoop
+from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
-from swarm.snapshot import PeerState, Server, Snapshot
+from swarm.placement import find_holes, without
+from swarm.snapshot import Outcome, PeerState, Server, Snapshot, Visit
 from swarm.wire.codec import encode
 from swarm.wire.keys import MODELS_KEY
-from swarm.wire.records import ModelRecord
+from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
 from tests.loopback import nodes, plant, reader_of
-from tests.monitor.test_crawl import serve
+from tests.monitor.test_crawl import TransformerConnectionHandler, serve
 from tests.swarms import peer_id
 
 
@@ -85,6 +89,89 @@ async def test_a_forged_span_counts_for_nothing_and_is_shown_as_a_conflict() -> 
         assert coverage(report.snapshot.models[0]).holes == (Span(3, 6),)
 
 
+@dataclass
+class Held:
+    """alice holds `span` of six blocks; strangers' records outlive one another and hers."""
+
+    swarm: Watched
+    handler: TransformerConnectionHandler
+    life_s: float = 600.0
+
+    async def claim(self, span: Span) -> Server:
+        self.life_s += 100
+        await self.swarm.forge((2, 1.0, {"start_block": span.start, "end_block": span.end}), span, self.life_s)
+        report = await self.swarm.crawl()
+        assert report.snapshot is not None, report.failure
+        self.swarm.first = report.snapshot
+        (server,) = report.snapshot.models[0].servers
+        return server
+
+    async def move(self, span: Span) -> Server:
+        """As honest servers do it: what stands under their old keys runs out later."""
+        self.life_s += 100
+        self.handler.held = {f"m.{block}" for block in span}
+        await declare_server(self.swarm.alice, "m", span, ServerRecord(ServerState.ONLINE, 10.0, span), self.life_s)
+        report = await self.swarm.crawl()
+        assert report.snapshot is not None, report.failure
+        self.swarm.first = report.snapshot
+        (server,) = report.snapshot.models[0].servers
+        return server
+
+
+@asynccontextmanager
+async def held(span: Span) -> AsyncIterator[Held]:
+    async with nodes(3) as (boot, alice, stranger), reader_of(boot) as reader:
+        handler = TransformerConnectionHandler("m", span)
+        await handler.add_p2p_handlers(alice.p2p)
+        await declare_server(alice, "m", span, ServerRecord(ServerState.ONLINE, 10.0, span), 60.0)
+        await declare_model(alice, "m", ModelRecord(6, None), 60.0)
+        first = (await crawl("main", NodeReader(reader), time.time, {})).snapshot
+        assert first is not None and first.models[0].servers[0].span == span
+        yield Held(Watched(boot, alice, stranger, reader, first), handler)
+
+
+@pytest.mark.parametrize(
+    ("real", "forged"),
+    [
+        (Span(0, 6), [Span(0, 2), Span(4, 6), Span(2, 3), Span(1, 6)]),
+        (Span(1, 5), [Span(0, 3), Span(3, 6), Span(0, 6), Span(1, 3), Span(5, 6)]),
+    ],
+    ids=["narrower", "overlapping, wider, beside"],
+)
+async def test_a_forged_part_of_a_span_takes_no_block_from_the_server(real: Span, forged: list[Span]) -> None:
+    async with held(real) as swarm:
+        for span in forged:
+            server = await swarm.claim(span)
+            assert (server.state, server.span) == (PeerState.ONLINE, real), span
+            assert server.conflict == f"its record claims {span.in_words()}, but it answers for {real.in_words()}"
+        moved = await swarm.move(Span(2, 4))
+        assert (moved.state, moved.span, moved.conflict) == (PeerState.ONLINE, Span(2, 4), ""), "what is honest stays honest"
+
+
+async def test_a_monitor_that_never_saw_a_server_asks_for_what_a_forger_left_of_its_records() -> None:
+    async with held(Span(0, 6)) as swarm:
+        await swarm.claim(Span(0, 2))
+        report = await crawl("main", NodeReader(swarm.swarm.reader), time.time, {})
+        assert report.snapshot is not None
+        (server,) = report.snapshot.models[0].servers
+        assert (server.state, server.span) == (PeerState.ONLINE, Span(0, 6))
+        assert server.conflict == "its record claims blocks 0–1, but it answers for blocks 0–5"
+
+
+@pytest.mark.parametrize("state", [0, 1], ids=["leaving", "joining"])
+async def test_a_new_server_under_a_forged_state_is_found_and_one_that_is_made_up_holds_nothing(state: int) -> None:
+    async with watched() as swarm:
+        await swarm.forge((state, 1.0, {"start_block": 0, "end_block": 6}), Span(0, 6))
+        await swarm.forge((1, 1.0, {"start_block": 0, "end_block": 6}), Span(0, 6), subkey=peer_id("ghost"))
+        report = await crawl("main", NodeReader(swarm.reader), time.time, {})
+        assert report.snapshot is not None
+        seen = {server.peer_id: server for server in report.snapshot.models[0].servers}
+        assert seen[swarm.alice.peer_id].state is PeerState.ONLINE and seen[swarm.alice.peer_id].conflict
+        ghost = seen[peer_id("ghost")]
+        assert ghost.state is PeerState.JOINING and not ghost.awaited
+        assert find_holes(without(report.snapshot.models[0], swarm.alice.peer_id)) == (Span(0, 6),)
+
+
 async def test_records_replaced_by_plain_values_do_not_hide_a_server_that_answers() -> None:
     async with watched() as swarm:
         for at, writer in ((swarm.boot, swarm.stranger), (swarm.alice, swarm.stranger), (swarm.stranger, swarm.boot)):
@@ -126,6 +213,37 @@ async def test_a_monitor_that_never_saw_a_model_finds_its_size_from_the_keys_of_
         assert report.snapshot is not None
         (model,) = report.snapshot.models
         assert (model.num_blocks, model.repository) == (6, None) and "its size is what its block keys show" in model.conflict
+
+
+class HeldUp(NodeReader):
+    """The first question to a server finds its p2pd frozen; it goes on before the second."""
+
+    def __init__(self, node: Node, daemon: int) -> None:
+        super().__init__(node)
+        self.daemon = daemon
+        self.outcomes: list[Outcome] = []
+
+    async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
+        if not self.outcomes:
+            os.kill(self.daemon, signal.SIGSTOP)
+        try:
+            visit = await super().visit(peer_id, prefix, span)
+        finally:
+            os.kill(self.daemon, signal.SIGCONT)
+        self.outcomes.append(visit.outcome)
+        return visit
+
+
+@pytest.mark.slow
+async def test_one_dial_that_is_lost_on_its_way_changes_nothing() -> None:
+    async with watched() as swarm:
+        held_up = HeldUp(swarm.reader, swarm.alice.p2p._child.pid)
+        known = {"m": ModelRecord(6, "https://huggingface.co/Org/M")}
+        report = await crawl("main", held_up, time.time, known, swarm.first)
+        assert report.snapshot is not None, report.failure
+        assert held_up.outcomes == [Outcome.TIMEOUT, Outcome.ANSWERED]
+        assert coverage(report.snapshot.models[0]).verdict is Verdict.THIN
+        assert report.snapshot.models[0].servers[0].state is PeerState.ONLINE
 
 
 def test_a_peer_that_forgot_everybody_is_made_anew_and_never_taken_for_an_empty_swarm() -> None:

@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, CrawlQuerySet, ServerRow, WatchedModelQuerySet
 from monitor.queries import known_models, latest_snapshot, watch
 from monitor.store import store
-from swarm.snapshot import Dropped, Model, PeerState, Snapshot
+from swarm.placement import find_holes
+from swarm.snapshot import LOADING_LIMIT_S, Dropped, Model, Outcome, PeerState, Server, Snapshot
 from swarm.wire.records import ModelRecord
-from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed, unreachable
+from swarm.wire.spans import Span
+from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed, unreachable, visited
 from tests.strategies import models
 from tests.swarms import model, peer_id
 
@@ -37,10 +39,28 @@ def states(now: float = NOW) -> dict[str, str]:
     return {server.peer_id: server.state.value for server in servers}
 
 
+def first_seen_now(server: Server) -> Server:
+    return replace(server, loading_since=NOW) if server.state is PeerState.JOINING else server
+
+
+@pytest.mark.parametrize(("outcome", "waited"), [(Outcome.PROTOCOL_ABSENT, True), (Outcome.TIMEOUT, False)])
+def test_a_server_that_loads_is_waited_for_where_somebody_is_there_and_as_long_as_a_lease_may_stand(
+    outcome: Outcome, waited: bool
+) -> None:
+    for after in (0.0, LOADING_LIMIT_S, LOADING_LIMIT_S + 30):
+        at = NOW + after
+        seed(model(6, online("a", 0, 3, at=at), visited(announced("b", 3, 6, PeerState.JOINING), outcome, at=at)), at=at)
+        (seen,) = published(at).snapshot.models
+        (loading,) = (server for server in seen.servers if server.state is PeerState.JOINING)
+        assert loading.loading_since == NOW
+        assert loading.awaited is (waited and after <= LOADING_LIMIT_S)
+        assert find_holes(seen) == (() if loading.awaited else (Span(3, 6),))
+
+
 def test_a_snapshot_comes_back_as_it_went_in() -> None:
     ping = replace(online("c", 0, 3).record, next_pings={peer_id("a"): 0.5, peer_id("b"): math.inf}, adapters=("x/y",))
     given_models = (
-        model(6, online("a", 0, 3), announced("b", 2, 6, PeerState.JOINING), unread=frozenset({5})),
+        model(6, online("a", 0, 3), first_seen_now(announced("b", 2, 6, PeerState.JOINING)), unread=frozenset({5})),
         replace(model(3, replace(online("c", 0, 3, None), record=ping), unreachable("d", 1, 2)), prefix="zweites"),
     )
     snapshot = Snapshot(SWARM, NOW, given_models, (Dropped("tiny-hf.1", "'x'", "subkey", "no peer id"),))
@@ -54,7 +74,8 @@ def test_any_snapshot_comes_back_whatever_was_stored_before(given_model: Model, 
     ordered = replace(
         given_model,
         servers=tuple(
-            replace(server, expires_at=NOW + 30) for server in sorted(given_model.servers, key=lambda s: (s.span, s.peer_id))
+            replace(first_seen_now(server), expires_at=NOW + 30)
+            for server in sorted(given_model.servers, key=lambda s: (s.span, s.peer_id))
         ),
     )
     with transaction.atomic():

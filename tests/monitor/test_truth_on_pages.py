@@ -11,7 +11,7 @@ from monitor import queries
 from monitor.store import store
 from swarm.snapshot import AddressState, Dropped, Outcome, PeerState, Server, Snapshot
 from swarm.wire.spans import Span
-from tests.monitor.seeding import BOOT, NOW, SWARM, announced, online, report, seed, unreachable
+from tests.monitor.seeding import BOOT, NOW, SWARM, announced, online, report, seed, unreachable, visited
 from tests.swarms import model, peer_id
 
 pytestmark = pytest.mark.django_db
@@ -108,6 +108,13 @@ def test_a_server_that_loads_for_long_is_shown_with_how_long(client: Client, mon
     seed(model(2, joining), at=NOW + 1_260)
     at(monkeypatch, NOW + 1_260)
     assert "for 21 min, longer than any model should take: it may be stuck" in page(client)
+
+
+def test_of_a_server_that_is_said_to_load_the_page_says_that_nobody_answers(client: Client) -> None:
+    seed(model(2, visited(announced("j", 0, 2, PeerState.JOINING), Outcome.TIMEOUT)))
+    assert "loading its blocks, but it did not answer in time; hints do not count on it</span>" in page(client)
+    seed(model(2, visited(announced("j", 0, 2, PeerState.JOINING), Outcome.PROTOCOL_ABSENT)))
+    assert "loading its blocks</span>" in page(client)
 
 
 @pytest.mark.parametrize(("skew", "words"), [(90.0, "1 min ahead of ours"), (-42.0, "42 s behind ours")])

@@ -45,7 +45,13 @@ def test_uptime_of_model_blocks_and_servers_is_what_a_recount_says(settings_of_s
             minutes = uptime.total(uptime.model_days(SWARM, at)["tiny-hf"])
             assert minutes == uptime.Tally(*map(len, (expected.watched, expected.broken, expected.thin, expected.unknown)))
             blocks = uptime.block_tallies(row.pk, BLOCKS, at)
-            assert [block.broken for block in blocks] == [len(expected.missing.get(b, ())) for b in range(BLOCKS)]
+            for word, counted in (
+                ("missing", [block.broken for block in blocks]),
+                ("thin", [block.thin for block in blocks]),
+                ("unread", [block.unknown for block in blocks]),
+            ):
+                assert counted == [len(expected.blocks[word].get(b, ())) for b in range(BLOCKS)], word
+            assert {block.watched for block in blocks} == {len(expected.watched)}
             for name in {*expected.up, *expected.down}:
                 up, down = len(expected.up.get(name, ())), len(expected.down.get(name, ()))
                 found = uptime.peer_uptime(row.pk, name, at)

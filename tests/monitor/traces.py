@@ -72,13 +72,15 @@ def _server(name: str, start: int, end: int, state: PeerState, at: float) -> Ser
 
 @dataclass
 class Recount:
-    """Minutes, as integers since 1970, by what they were; servers by name."""
+    """Minutes, as integers since 1970, by what they were: of the model, of each block by its worst word, of each server."""
 
     watched: set[int] = field(default_factory=set)
     broken: set[int] = field(default_factory=set)
     thin: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
-    missing: dict[int, set[int]] = field(default_factory=dict)
+    blocks: dict[str, dict[int, set[int]]] = field(
+        default_factory=lambda: {"missing": {}, "thin": {}, "unread": {}, "fine": {}}
+    )
     up: dict[str, set[int]] = field(default_factory=dict)
     down: dict[str, set[int]] = field(default_factory=dict)
 
@@ -108,10 +110,6 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
     return _judge(by_minute)
 
 
-def _word(state: PeerState) -> str:
-    return "up" if state is PeerState.ONLINE else "down"
-
-
 def _judge(by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozenset[int]]]]) -> Recount:
     found = Recount()
     first: dict[str, int] = {}
@@ -119,8 +117,7 @@ def _judge(by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozense
         found.watched.add(minute)
         worst = [_worst(block, seen) for block in range(BLOCKS)]
         for block, word in enumerate(worst):
-            if word == "missing":
-                found.missing.setdefault(block, set()).add(minute)
+            found.blocks[word].setdefault(block, set()).add(minute)
         for word, minutes in (("missing", found.broken), ("unread", found.unknown), ("thin", found.thin)):
             if word in worst:
                 minutes.add(minute)

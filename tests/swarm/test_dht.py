@@ -11,13 +11,14 @@ from hivemind.p2p import P2P, P2PContext, ServicerBase
 from hivemind.p2p.p2p_daemon_bindings.utils import P2PDaemonError
 from hivemind.proto import runtime_pb2
 
+from swarm.claims import read_servers
 from swarm.dht.addresses import parse_listen_addresses, parse_peer_addresses
 from swarm.dht.declare import declare_model, declare_server, record_life_s
 from swarm.dht.node import NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_index, read_keys
 from swarm.errors import LocalError, Unreachable
-from swarm.snapshot import Outcome, read_servers
+from swarm.snapshot import Outcome
 from swarm.wire.codec import encode
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState

@@ -6,11 +6,12 @@ import pytest
 from hivemind.dht.routing import DHTID
 from hivemind.utils import get_dht_time
 
+from swarm.claims import read_servers
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
 from swarm.dht.reading import read_blocks, read_keys
 from swarm.errors import BadRecord
-from swarm.snapshot import Entry, Reading, read_index, read_servers
+from swarm.snapshot import Entry, Reading, read_index
 from swarm.wire.codec import decode, encode
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_server_record
@@ -54,7 +55,7 @@ def test_ten_thousand_mutated_records_cost_no_good_one() -> None:
     assert servers[peer_id("good")][:2] == (RECORD, WHOLE)
     assert len(dropped) + len(servers) - 1 == len(values), "each is either understood or counted"
     assert len(dropped) > 5_000
-    for record, span, _ in servers.values():
+    for record, span, *_ in servers.values():
         assert WHOLE.covers(span) and parse_server_record(record.to_wire()) == record
 
 
@@ -135,7 +136,7 @@ async def test_a_claim_is_refused_or_clipped_to_the_keys_that_it_stands_under(
         if seen is None:
             assert peer_id("liar") not in servers and {record.reason for record in dropped} == {"span"}
         else:
-            record, span, _ = servers[peer_id("liar")]
+            record, span, *_ = servers[peer_id("liar")]
             assert span == seen and record.inference_rps is None and record.version == '2" x 1'
 
 
@@ -179,5 +180,5 @@ async def test_a_forged_record_with_a_later_expiry_stands_for_minutes_at_most(ye
             assert await plant(boot if at is server else server, at, "m.0", server.peer_id, forged, life_s=years)
         now = get_dht_time()
         servers, _ = read_servers("m", 4, (await read_blocks(reader, {"m": 4}))["m"], now)
-        record, _, expires_at = servers[server.peer_id]
+        record, _, expires_at, _ = servers[server.peer_id]
         assert record.state is ServerState.OFFLINE and expires_at - now <= 900

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from swarm.claims import read_servers
 from swarm.errors import BadRecord
 from swarm.snapshot import (
     MAX_RECORD_LIFE_S,
@@ -17,7 +18,6 @@ from swarm.snapshot import (
     assemble,
     read_index,
     read_models,
-    read_servers,
     size_from_keys,
 )
 from swarm.wire.keys import MODELS_KEY
@@ -63,6 +63,40 @@ def test_an_older_server_announces_no_span_and_has_its_longest_run_of_keys() -> 
     assert only_span(Reading(entries)) == Span(4, 7)
 
 
+NO_SPAN = replace(ServerRecord(ServerState.ONLINE, 5.0), span=None).to_wire()
+
+
+def spanless(*blocks: int, life: float = 60.0) -> Reading:
+    return Reading({f"m.{block}": [Entry(ME, NO_SPAN, NOW + life)] for block in blocks})
+
+
+def test_old_records_do_not_widen_the_span_of_a_server_that_announces_none() -> None:
+    for old, new in (((0, 1, 2, 3), (4, 5, 6, 7)), ((4, 5, 6, 7), (0, 1, 2, 3)), ((0, 1, 2, 3), (6, 7))):
+        reading = merged(spanless(*old, life=30), spanless(*new, life=150))
+        servers, dropped = read_servers("m", 10, reading, NOW)
+        assert servers[ME].span == Span(new[0], new[-1] + 1)
+        (left,) = dropped
+        assert (left.subkey, left.reason) == (ME, "left-over")
+        assert left.detail == f"blocks {old[0]}–{old[-1]}: left over from before its newest announcement"
+
+
+def test_a_key_that_one_announcement_missed_makes_no_hole_in_a_span() -> None:
+    servers, dropped = read_servers("m", 10, merged(spanless(3, life=30), spanless(0, 1, 2, 4, 5, life=150)), NOW)
+    assert servers[ME].span == Span(0, 6) and dropped == []
+    edge, _ = read_servers("m", 10, merged(spanless(0, life=30), spanless(1, 2, 3, life=150)), NOW)
+    assert edge[ME].span == Span(1, 4) and edge[ME].others == (Span(0, 4),), "at an edge the server itself is to be asked"
+
+
+def test_what_else_stands_in_the_dht_for_a_peer_is_to_be_asked_for_the_largest_first() -> None:
+    own, forged = announce(Span(0, 8), life=30), announce(Span(0, 2), life=90)
+    replaced = Reading({**own.entries, **forged.entries})
+    assert read_servers("m", 10, replaced, NOW)[0][ME][1:] == (Span(0, 2), NOW + 90, (Span(2, 8),))
+    gap = Reading({key: entries for key, entries in own.entries.items() if key != "m.5"})
+    assert read_servers("m", 10, gap, NOW)[0][ME][1:] == (Span(0, 5), NOW + 30, (Span(0, 8),))
+    many = merged(*(announce(Span(block, block + 1), life=30 + block) for block in range(10)))
+    assert read_servers("m", 10, many, NOW)[0][ME].others == (Span(0, 1), Span(1, 2))
+
+
 def test_an_expired_record_counts_for_nothing_and_an_expiry_years_ahead_is_capped() -> None:
     assert read_servers("m", 10, announce(Span(0, 5), life=-1), NOW) == ({}, [])
     servers, _ = read_servers("m", 10, announce(Span(0, 5), life=3e8), NOW)
@@ -106,8 +140,12 @@ def test_announced_is_not_served() -> None:
     assert state_with(None) is PeerState.ONLINE
 
 
-def test_joining_and_leaving_are_taken_at_their_word() -> None:
-    assert state_with({}, ServerState.JOINING) is PeerState.JOINING
+def test_joining_and_leaving_are_shown_as_said_where_no_answer_says_otherwise() -> None:
+    denied = {ME: Visit(ME, NOW, Outcome.PROTOCOL_ABSENT)}
+    for visits in (None, denied):
+        assert state_with(visits, ServerState.JOINING) is PeerState.JOINING
+        assert state_with(visits, ServerState.OFFLINE) is PeerState.LEAVING
+    assert state_with({}, ServerState.JOINING) is PeerState.NOT_CHECKED, "nobody knows whether anybody is there"
     assert state_with({}, ServerState.OFFLINE) is PeerState.LEAVING
 
 

@@ -14,8 +14,8 @@ from monitor.alerts.models import AlarmRow, Delivery, Subscription
 from monitor.history import record
 from monitor.history.minutes import moment
 from monitor.store import store
-from swarm.snapshot import Model, PeerState
-from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed, unreachable
+from swarm.snapshot import Model, Outcome, PeerState
+from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed, unreachable, visited
 from tests.monitor.test_incidents import torn, whole
 from tests.swarms import model, peer_id
 
@@ -73,8 +73,12 @@ def test_redundancy_below_a_target_is_told_at_the_second_look() -> None:
         (lambda at: unreachable("a", 0, 4, at=at), "announces itself, but does not answer"),
         (lambda at: announced("a", 0, 4, PeerState.LEAVING, at), "says that it is leaving"),
         (None, "has stopped announcing itself"),
+        (
+            lambda at: visited(announced("a", 0, 4, PeerState.JOINING, at), Outcome.TIMEOUT, at=at),
+            "is said to load its blocks, but does not answer",
+        ),
     ],
-    ids=["crashed", "leaving", "vanished"],
+    ids=["crashed", "leaving", "vanished", "said to load"],
 )
 def test_a_watched_server_is_told_to_be_lost_and_to_be_back(lost: Callable[[float], Any] | None, words: str) -> None:
     mine = wanting("peer", peer_id=peer_id("a"))
