@@ -43,6 +43,7 @@ class Reader(Protocol):
     """A peer of the swarm that can be asked."""
 
     async def check_alive(self) -> None: ...
+    async def rejoin(self) -> None: ...
     async def bootstrap_states(self) -> Entrances: ...
     async def canary(self) -> bool: ...
     async def read_index(self) -> Reading: ...
@@ -108,11 +109,8 @@ async def crawl(
         await reader.check_alive()
         entrances = await reader.bootstrap_states()
         report = replace(report, bootstraps=entrances.peers, addresses=entrances.addresses, split=entrances.split)
-        report = replace(report, canary=await reader.canary())
-        found = await reader.read_index()
-        if found.unread:
-            # All else hangs on this one key, and a neighbour that has just frozen takes a look's whole time: a second look.
-            found = await reader.read_index()
+        report = replace(report, canary=await _canary(reader))
+        found = await _index(reader)
         if found.unread:
             return replace(report, finished_at=clock(), failure="the index of models could not be read")
         servers = _by_peer(previous)
@@ -134,6 +132,24 @@ async def crawl(
     unread = sum(len(reading.unread) for reading in readings.values())
     indexed = frozenset(index.models) | index.unsized
     return replace(report, finished_at=clock(), snapshot=snapshot, keys_unread=unread, indexed=indexed)
+
+
+async def _canary(reader: Reader) -> bool:
+    """A neighbour that takes a few seconds once is forgotten at once, by hivemind and by ourselves: with the last of them the
+    whole swarm is. So before it is said that nobody hears us, the entrances are called again."""
+    if await reader.canary():
+        return True
+    await reader.rejoin()
+    return await reader.canary()
+
+
+async def _index(reader: Reader) -> Reading:
+    """All else hangs on this one key: likewise."""
+    found = await reader.read_index()
+    if not found.unread:
+        return found
+    await reader.rejoin()
+    return await reader.read_index()
 
 
 def _snapshot(

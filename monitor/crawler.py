@@ -51,6 +51,9 @@ class NodeReader:
     async def check_alive(self) -> None:
         await self._node.check_alive()
 
+    async def rejoin(self) -> None:
+        await self._node.rejoin()
+
     async def bootstrap_states(self) -> Entrances:
         states, split = await entrances.look(self._node, self._scouts)
         return Entrances(entrances.peers_up(states), states, split)
@@ -177,6 +180,8 @@ class Crawler:
             # A door: the peer is broken already, and so may be any step of its orderly end.
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(node.stop(), STOP_TIMEOUT_S / 2)
+            # Whatever hung: what is given up must not live on beside what replaces it.
+            node.kill()
 
         with contextlib.suppress(SwarmError):
             self._loop.run(stop_quietly(), STOP_TIMEOUT_S)

@@ -115,6 +115,28 @@ def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon(blow: sig
         loop.stop()
 
 
+async def test_neighbours_that_are_slow_for_a_moment_cost_no_check() -> None:
+    """hivemind strikes off who does not store within 3 s, and then nobody was left to be asked for the index."""
+    async with nodes(2) as (boot, alice), reader_of(boot) as reader:
+        await serve(alice, Span(0, 6), Span(0, 6))
+        protocol, patience_s = reader.dht.protocol, reader.dht.protocol.wait_timeout
+        store, neighbours, asked = protocol.call_store, len(reader.known_peers()), Counter[str]()
+
+        async def store_too_slow_at_first(peer: object, *args: object) -> object:
+            asked["store"] += 1
+            protocol.wait_timeout = 1e-6 if asked["store"] <= neighbours else patience_s
+            try:
+                return await store(peer, *args)
+            finally:
+                protocol.wait_timeout = patience_s
+
+        protocol.call_store = store_too_slow_at_first
+        report = await crawl("main", NodeReader(reader), time.time, {})
+        assert report.failure == "" and report.canary is True and report.snapshot is not None
+        assert neighbours == 2 and asked["store"] > neighbours
+        assert [server.peer_id for server in report.snapshot.models[0].servers] == [alice.peer_id]
+
+
 @pytest.mark.parametrize(
     ("peers", "reason", "bootstraps"),
     [
@@ -149,6 +171,9 @@ class MadeUpReader:
         if self.lost:
             raise self.lost
 
+    async def rejoin(self) -> None:
+        return None
+
     async def bootstrap_states(self) -> Entrances:
         return Entrances({"boot": True})
 
@@ -176,7 +201,7 @@ class MadeUpReader:
         return Visit(peer, 5.0, Outcome.ANSWERED if prefix != "second" else Outcome.NOT_HELD)
 
 
-def reading(prefix: str, *peers: str, state: int = 2) -> Reading:
+def reading_of(prefix: str, *peers: str, state: int = 2) -> Reading:
     record = (state, 1.0, {"start_block": 0, "end_block": 1})
     return Reading({block_uid(prefix, 0): [Entry(peer_id(peer), record, 60.0) for peer in peers]})
 
@@ -194,26 +219,37 @@ async def test_an_index_that_could_not_be_read_is_a_failure_and_not_an_empty_swa
     assert report.bootstraps == {"boot": True}
 
 
-async def test_an_index_that_nobody_answered_for_at_once_is_looked_at_a_second_time() -> None:
-    class SlowToAnswer(MadeUpReader):
-        async def read_index(self) -> Reading:
-            found = await super().read_index()
-            self.index_read = True
-            return found
+async def test_before_it_is_said_that_nobody_answers_the_entrances_are_called_again() -> None:
+    class Forgetful(MadeUpReader):
+        """Knows nobody until it calls the entrances."""
 
-    report = await crawled(SlowToAnswer({"m": ONE}, {"m": reading("m", "a")}, index_read=False))
-    assert report.failure == "" and report.snapshot is not None and report.snapshot.model("m") is not None
+        called = 0
+
+        async def rejoin(self) -> None:
+            self.called += 1
+            self.index_read = True
+
+        async def canary(self) -> bool:
+            return self.index_read
+
+    reader = Forgetful({"m": ONE}, {"m": reading_of("m", "a")}, index_read=False)
+    report = await crawled(reader)
+    assert report.failure == "" and report.canary and reader.called == 1
+    assert report.snapshot is not None and report.snapshot.model("m") is not None
+    reader.called = 0
+    await crawled(reader)
+    assert reader.called == 0, "who knows somebody has no need to"
 
 
 async def test_a_model_that_the_index_lost_is_still_read() -> None:
-    reader = MadeUpReader({}, {"m": reading("m", "a")})
+    reader = MadeUpReader({}, {"m": reading_of("m", "a")})
     report = await crawled(reader, {"m": ONE})
     assert report.snapshot is not None and len(report.snapshot.models[0].servers) == 1
     assert report.indexed == frozenset()
 
 
 async def test_only_servers_that_say_to_be_online_are_visited() -> None:
-    reader = MadeUpReader({"m": ONE, "n": ONE}, {"m": reading("m", "a"), "n": reading("n", "b", state=1)})
+    reader = MadeUpReader({"m": ONE, "n": ONE}, {"m": reading_of("m", "a"), "n": reading_of("n", "b", state=1)})
     report = await crawled(reader)
     assert reader.asked == [(peer_id("a"), "m", Span(0, 1))]
     assert report.snapshot is not None
@@ -221,28 +257,28 @@ async def test_only_servers_that_say_to_be_online_are_visited() -> None:
 
 
 async def test_a_peer_of_two_models_is_judged_for_each() -> None:
-    reader = MadeUpReader({"m": ONE, "second": ONE}, {"m": reading("m", "a"), "second": reading("second", "a")})
+    reader = MadeUpReader({"m": ONE, "second": ONE}, {"m": reading_of("m", "a"), "second": reading_of("second", "a")})
     report = await crawled(reader)
     assert report.snapshot is not None
     assert [m.servers[0].state for m in report.snapshot.models] == [PeerState.ONLINE, PeerState.UNREACHABLE]
 
 
 async def test_a_peer_that_dies_under_the_visits_makes_the_crawl_fail_and_no_server_unreachable() -> None:
-    reader = MadeUpReader({"m": ONE}, {"m": reading("m", "a")})
+    reader = MadeUpReader({"m": ONE}, {"m": reading_of("m", "a")})
     reader.dies_when_visiting = True
     report = await crawled(reader)
     assert report.snapshot is None and report.failure == "p2pd does not answer"
 
 
 async def test_visits_are_made_side_by_side_but_not_all_at_once() -> None:
-    reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(300)))})
+    reader = MadeUpReader({"m": ONE}, {"m": reading_of("m", *(f"s{n}" for n in range(300)))})
     await crawled(reader)
     assert len(reader.asked) == 300 and reader.most_at_once == VISITS_AT_ONCE
 
 
 async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model_that_is_served() -> None:
     flood = {f"junk-{n}": ModelRecord(2_048, None) for n in range(100)}
-    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading("m", "a")})
+    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading_of("m", "a")})
     report = await crawled(reader)
     assert report.snapshot is not None
     assert sum(model.num_blocks for model in report.snapshot.models) <= MAX_KEYS
@@ -252,7 +288,7 @@ async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model
 
 
 async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:
-    reader = MadeUpReader({}, {"_mine": reading("_mine", "a")})
+    reader = MadeUpReader({}, {"_mine": reading_of("_mine", "a")})
     report = await crawl("main", reader, lambda: 5.0, {}, None, ["_mine", "_nothing"])
     assert report.snapshot is not None
     assert [(model.prefix, len(model.servers)) for model in report.snapshot.models] == [("_mine", 1)]
