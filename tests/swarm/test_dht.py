@@ -125,8 +125,9 @@ async def test_a_p2pd_whose_answers_nobody_reads_is_noticed_though_it_lives() ->
     async with nodes(1) as (boot,), reader_of(boot) as reader:
         control = reader.p2p._client.control
         call = asyncio.ensure_future(reader.dht.protocol.call_ping(boot.p2p.peer_id))
-        while not control._pending_calls:
-            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert control._pending_calls
         for call_id in control._pending_calls:
             control._pending_calls[call_id] = asyncio.Future()
             control._pending_calls[call_id].cancel()

@@ -38,7 +38,7 @@
     const told = ({ cursor: { idx }, data }) => {
       if (idx === null || idx === undefined) return hint;
       const value = data[1][idx];
-      return `${new Date(data[0][idx] * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC: ${value === null ? "not online" : `${value} tok/s`}`;
+      return `${new Date(data[0][idx] * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC: ${value === null ? "not online" : `${value} ${table.dataset.unit}`}`;
     };
     reading.textContent = hint;
     place.after(reading);
