@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Mapping
+from threading import Lock
 from typing import Protocol
 
 from monitor import gate, queries, store
@@ -17,6 +19,9 @@ from swarm.snapshot import Snapshot
 from swarm.wire.records import ModelRecord
 
 log = logging.getLogger(__name__)
+
+_at_work: dict[str, Lock] = defaultdict(Lock)
+"""By swarm, until what was crawled is stored: what is stored last is what was seen last, which no clock can tell."""
 
 
 class Crawls(Protocol):
@@ -28,7 +33,16 @@ class Crawls(Protocol):
 
 
 def run(swarm: str, crawler: Crawls) -> Crawl | None:
-    """What was stored; None where another crawl of this swarm is still running."""
+    """What was stored; None where another round of this swarm is not over."""
+    if not _at_work[swarm].acquire(blocking=False):
+        return None
+    try:
+        return _run(swarm, crawler)
+    finally:
+        _at_work[swarm].release()
+
+
+def _run(swarm: str, crawler: Crawls) -> Crawl | None:
     now = time.time()
     known, before = queries.known_models(swarm, now), queries.remembered(swarm, now)
     report = crawler.crawl(swarm, known, before)

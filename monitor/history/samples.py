@@ -12,7 +12,7 @@ from django.db import connection
 
 from monitor.history.fields import as_multirange
 from monitor.history.minutes import Minutes, bridged, day_of, minute_of_day, minute_start, moment
-from monitor.history.models import PeerSample, SwarmDay
+from monitor.history.models import PeerSample
 from monitor.models import ServerRow, WatchedModel
 from monitor.serving import cache_tokens_of
 from swarm.coverage import coverage
@@ -89,15 +89,12 @@ ON CONFLICT DO NOTHING
 """
 
 
-def last_observed_at(swarm: str) -> float | None:
-    newest = SwarmDay.objects.filter(swarm=swarm).order_by("-day").values_list("last_observed_at", flat=True).first()
-    return newest.timestamp() if newest else None
-
-
-def earlier_servers(model_id: int, at: float) -> tuple[tuple[Server, ...], float | None]:
-    """The model's servers in the newest minute that is not after `at`, and that minute; before `write` of this crawl."""
+def earlier_servers(model_id: int, last: float | None) -> tuple[tuple[Server, ...], float | None]:
+    """The model's servers in the newest minute that is not after the look at `last`, and that minute."""
+    if last is None:
+        return (), None
     with connection.cursor() as cursor:
-        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(at)])
+        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(last)])
         (newest,) = cursor.fetchone()
     if newest is None:
         return (), None
