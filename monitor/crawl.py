@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
-from monitor.probe import Known, targets, visit_all
+from monitor.probe import Known, Target, targets, visit_all
+from monitor.progress import Stage, Tell, untold
 from swarm.errors import SwarmError
 from swarm.skew import with_skew
 from swarm.snapshot import (
@@ -47,7 +48,7 @@ class Reader(Protocol):
     async def bootstrap_states(self) -> Entrances: ...
     async def canary(self) -> bool: ...
     async def read_index(self) -> Reading: ...
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]: ...
+    async def read_blocks(self, models: Mapping[str, int], heard: Callable[[int], None] = ...) -> dict[str, Reading]: ...
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit: ...
     async def routes(self) -> Mapping[str, Route]: ...
 
@@ -93,6 +94,10 @@ class CrawlReport:
     lost: frozenset[tuple[str, str]] = frozenset()
     confirmed: str = ""
 
+    @property
+    def bootstraps_up(self) -> int:
+        return sum(self.bootstraps.values())
+
 
 async def crawl(
     swarm: str,
@@ -101,14 +106,16 @@ async def crawl(
     known: Mapping[str, ModelRecord],
     previous: Snapshot | None = None,
     look_for: Collection[str] = (),
+    tell: Tell = untold,
 ) -> CrawlReport:
     """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
-    `previous` is what was last seen, those that have left since included."""
+    `previous` is what was last seen, those that have left since included; `tell` is told how far it has come."""
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
         entrances = await reader.bootstrap_states()
         report = replace(report, bootstraps=entrances.peers, addresses=entrances.addresses, split=entrances.split)
+        tell(Stage.ENTRANCES, report.bootstraps_up, len(report.bootstraps))
         report = replace(report, canary=await _canary(reader))
         found = await _index(reader)
         if found.unread:
@@ -118,9 +125,9 @@ async def crawl(
         wanted = {**known, **index.models}
         wanted.update(await _sized(reader, (index.unsized | frozenset(look_for)) - wanted.keys(), clock))
         models, too_many = _affordable(wanted, servers)
-        readings = await reader.read_blocks({prefix: record.num_blocks for prefix, record in models.items()})
+        readings = await _blocks(reader, models, tell)
         at = clock()
-        visits = await visit_all(reader.visit, targets(models, readings, servers, at))
+        visits = await _visits(reader, targets(models, readings, servers, at), tell)
         routes = await reader.routes()
         # A p2pd that died in the meantime makes every visit fail: that says nothing about the servers.
         await reader.check_alive()
@@ -150,6 +157,27 @@ async def _index(reader: Reader) -> Reading:
         return found
     await reader.rejoin()
     return await reader.read_index()
+
+
+async def _blocks(reader: Reader, models: Mapping[str, ModelRecord], tell: Tell) -> dict[str, Reading]:
+    sizes = {prefix: record.num_blocks for prefix, record in models.items()}
+    keys = sum(sizes.values())
+    tell(Stage.MODELS, len(models), len(models))
+    tell(Stage.BLOCKS, 0, keys)
+    return await reader.read_blocks(sizes, lambda done: tell(Stage.BLOCKS, done, keys))
+
+
+async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
+    asked: set[tuple[str, str]] = set()
+
+    async def visit(peer_id: str, prefix: str, span: Span) -> Visit:
+        found = await reader.visit(peer_id, prefix, span)
+        asked.add((prefix, peer_id))
+        tell(Stage.SERVERS, len(asked), len(chosen))
+        return found
+
+    tell(Stage.SERVERS, 0, len(chosen))
+    return await visit_all(visit, chosen)
 
 
 def _snapshot(

@@ -17,6 +17,7 @@ from hivemind.proto import runtime_pb2
 from monitor.crawl import MAX_KEYS, CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
 from monitor.probe import VISITS_AT_ONCE
+from monitor.progress import Stage
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
@@ -187,7 +188,7 @@ class MadeUpReader:
         entries = [Entry(prefix, record.to_wire(), 60.0) for prefix, record in self.index.items()]
         return Reading({MODELS_KEY: entries}, frozenset() if self.index_read else frozenset({MODELS_KEY}))
 
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+    async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
         return {prefix: self.readings.get(prefix, Reading({})) for prefix in models}
 
     async def visit(self, peer: str, prefix: str, span: Span) -> Visit:
@@ -285,6 +286,16 @@ async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model
     assert report.snapshot.model("m") is not None
     left_out = [record for record in report.snapshot.dropped if record.reason == "too-many-models"]
     assert len(left_out) + len(report.snapshot.models) == 101 and left_out
+
+
+async def test_how_far_a_crawl_is_is_told_stage_by_stage() -> None:
+    """By a real reader: the keys are counted as they are answered for, the servers as they are asked."""
+    told: list[tuple[Stage, int, int]] = []
+    async with nodes(2) as (boot, alice), reader_of(boot) as reader:
+        await serve(alice, Span(0, 6), Span(0, 6))
+        await crawl("main", NodeReader(reader), time.time, {}, tell=lambda *what: told.append(what))
+    assert told[:3] == [(Stage.ENTRANCES, 1, 1), (Stage.MODELS, 1, 1), (Stage.BLOCKS, 0, 6)]
+    assert (Stage.BLOCKS, 6, 6) in told and told[-2:] == [(Stage.SERVERS, 0, 1), (Stage.SERVERS, 1, 1)]
 
 
 async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:
