@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import chain
 from typing import Protocol
 
@@ -123,7 +124,7 @@ async def crawl(
         servers = _by_peer(previous)
         index = read_index(found, {prefix: record for prefix, record in known.items() if _serves(servers, prefix)})
         wanted = {**known, **index.models}
-        wanted.update(await _sized(reader, (index.unsized | frozenset(look_for)) - wanted.keys(), clock))
+        wanted.update(await _sized(reader, look_for, index.unsized, wanted.keys(), clock))
         models, too_many = _affordable(wanted, servers)
         readings = await _blocks(reader, models, tell)
         at = clock()
@@ -205,9 +206,14 @@ def _snapshot(
     )
 
 
-async def _sized(reader: Reader, prefixes: frozenset[str], clock: Callable[[], float]) -> dict[str, ModelRecord]:
-    """Models that the index names without saying how large they are, as far as their block keys show it."""
-    chosen = sorted(prefixes)[:SIZED_AT_ONCE]
+async def _sized(
+    reader: Reader, look_for: Collection[str], unsized: Collection[str], known: Collection[str], clock: Callable[[], float]
+) -> dict[str, ModelRecord]:
+    """Models without a known size, as far as their block keys show it: those that the operator looks for, then those that the
+    index names. Of these as many as there is room for, drawn anew each time: anyone may name eight that come first."""
+    drawn = sorted(unsized, key=lambda prefix: blake2b(f"{clock()} {prefix}".encode()).digest())
+    chosen = [prefix for prefix in dict.fromkeys((*look_for, *drawn)) if prefix not in known]
+    chosen = chosen[: max(SIZED_AT_ONCE, len(look_for))]
     if not chosen:
         return {}
     readings = await reader.read_blocks(dict.fromkeys(chosen, SIZED_UP_TO))

@@ -20,6 +20,10 @@ VISITS_AT_ONCE = 128
 SILENCE_S = 6.0
 """So long after the last answer of anybody the visits end: one dial's limit of 5 s, and a little for the machine."""
 
+VISITS_S = 60.0
+"""All visits together, however many answer and however slowly: a crowd of slow strangers must not use up the crawl's own limit,
+so that nothing could be said of anybody. Ten thousand servers that answer within half a second take 40 s."""
+
 Known = Mapping[str, Mapping[str, Server]]
 """Servers seen before, by prefix and peer id."""
 Ask = Callable[[str, str, Span], Awaitable[Visit]]
@@ -52,11 +56,19 @@ def targets(models: Mapping[str, ModelRecord], readings: Mapping[str, Reading], 
                 visit = before[peer_id].visit if peer_id in before else None
                 rank = 1 if visit is None else 0 if visit.answered else 2
                 chosen.append(Target(prefix, peer_id, tuple(dict.fromkeys(spans)), rank, visit))
-    # Those that did not answer take turns: who was asked longest ago is first.
-    return sorted(chosen, key=lambda t: (t.rank, t.before.at if t.before and t.rank == 2 else 0.0, t.prefix, t.peer_id))
+    return sorted(chosen, key=lambda target: (target.rank, _turn(target), target.prefix, target.peer_id))
 
 
-async def visit_all(ask: Ask, chosen: list[Target], silence_s: float = SILENCE_S) -> dict[str, dict[str, Visit]]:
+def _turn(target: Target) -> float:
+    """Who answered fastest is first; those that did not answer take turns: who was asked longest ago."""
+    if target.before is None:
+        return 0.0
+    return (target.before.round_trip_s or 0.0) if target.rank == 0 else target.before.at
+
+
+async def visit_all(
+    ask: Ask, chosen: list[Target], silence_s: float = SILENCE_S, limit_s: float = VISITS_S
+) -> dict[str, dict[str, Visit]]:
     """By prefix and peer id. Who was not asked before time ran out keeps last time's failed visit, if any."""
     visits: dict[str, dict[str, Visit]] = {target.prefix: {} for target in chosen}
     answered = asyncio.Event()
@@ -71,12 +83,14 @@ async def visit_all(ask: Ask, chosen: list[Target], silence_s: float = SILENCE_S
 
     workers = [asyncio.ensure_future(work()) for _ in range(min(VISITS_AT_ONCE, len(chosen)))]
     everyone: asyncio.Future[list[None]] = asyncio.gather(*workers)
+    clock = asyncio.get_running_loop().time
+    ends_at = clock() + limit_s
     try:
-        while not everyone.done():
+        while not everyone.done() and (left_s := ends_at - clock()) > 0:
             answered.clear()
             hears = asyncio.ensure_future(answered.wait())
             both: set[asyncio.Future[Any]] = {everyone, hears}
-            done, _ = await asyncio.wait(both, timeout=silence_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(both, timeout=min(silence_s, left_s), return_when=asyncio.FIRST_COMPLETED)
             hears.cancel()
             if not done:
                 break

@@ -288,6 +288,27 @@ async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model
     assert len(left_out) + len(report.snapshot.models) == 101 and left_out
 
 
+async def test_models_named_without_a_size_take_turns_and_those_looked_for_come_first() -> None:
+    class Unsized(MadeUpReader):
+        """Its index names a hundred models, and spoils the entry of each."""
+
+        sized: Counter[str] = Counter()
+
+        async def read_index(self) -> Reading:
+            names = [*(f"a-{n}" for n in range(99)), "real"]
+            return Reading({MODELS_KEY: [Entry(name, "spoilt", 60.0) for name in names]})
+
+        async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
+            self.sized.update(models)
+            return await super().read_blocks(models)
+
+    reader = Unsized({}, {"_mine": reading_of("_mine", "a"), "real": reading_of("real", "b")})
+    for round_ in range(60):
+        report = await crawl("main", reader, lambda at=0.5 * round_: at, {}, None, ["_mine"])  # type: ignore[misc]
+        assert report.snapshot is not None and report.snapshot.model("_mine") is not None
+    assert reader.sized["real"], "sorted by name it would never have been its turn"
+
+
 async def test_how_far_a_crawl_is_is_told_stage_by_stage() -> None:
     """By a real reader: the keys are counted as they are answered for, the servers as they are asked."""
     told: list[tuple[Stage, int, int]] = []
