@@ -15,7 +15,8 @@ import logging
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
-from monitor.history import incidents, samples
+from monitor.history import incidents, rollups, samples
+from monitor.history.minutes import moment
 from monitor.history.rules import Look
 from monitor.models import Crawl, WatchedModel
 from monitor.published import MISSED_INTERVALS
@@ -47,6 +48,8 @@ def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
         incidents.advance_models(snapshot, rows, last, look.blind_after_s)
         in_a_row = last if not look.set_back and _in_a_row(before, crawl) else None
         samples.write(snapshot, rows, in_a_row, interval_s)
+        if look.set_back:
+            rollups.count_again_from(moment(snapshot.at))
     incidents.look(crawl.swarm, look, crawl.reason)
 
 

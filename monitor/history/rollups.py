@@ -128,6 +128,11 @@ def roll_up_hour(hour: datetime) -> None:
             cursor.execute(statement, facts)
 
 
+def count_again_from(at: datetime) -> None:
+    """Where the clock was set back: minutes that were counted come again."""
+    RolledUp.objects.filter(until__gt=at).update(until=at)
+
+
 def _first_hour(now: datetime) -> datetime:
     mark = RolledUp.objects.first()
     since = mark.until - LATE if mark else _oldest_minute() or now
