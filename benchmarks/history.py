@@ -105,7 +105,9 @@ def _report(options: argparse.Namespace, number: int) -> Any:
         span, up = Span(start, start + 10), (peer + number) % 50 != 0
         record = ServerRecord(ServerState.ONLINE, 10.0 + peer, span, public_name=f"peer {peer}")
         name = f"12D3KooW{model:04}{peer:040}"
-        visit = Visit(name, at, Outcome.ANSWERED if up else Outcome.TIMEOUT, "", 0.1 if up else None)
+        cache = (8_000 + peer) * 2 * 10 if up else None
+        outcome = Outcome.ANSWERED if up else Outcome.TIMEOUT
+        visit = Visit(name, at, outcome, "", 0.1 if up else None, cache_tokens_left=cache)
         return Server(name, span, PeerState.ONLINE if up else PeerState.UNREACHABLE, record, at + 60, visit)
 
     models = tuple(
@@ -133,8 +135,9 @@ def _copy_days(days: int) -> None:
             f"INSERT INTO monitor_{table} ({when}, {columns}) SELECT {when} - {step}, {columns}"
             f" FROM monitor_{table}, generate_series(1, {count}) AS back"
         )
-    # As a day looks when it is over: almost every minute, and every hour's throughput.
+    # As a day looks when it is over: almost every minute, and every hour's throughput and cache.
     _run("UPDATE monitor_peerday SET up = ~(up & ~up), unknown = NULL, throughput = array_fill(12.5::real, ARRAY[24])")
+    _run("UPDATE monitor_peerday SET cache_mean = array_fill(8000, ARRAY[24]), cache_least = array_fill(7000, ARRAY[24])")
     _run("UPDATE monitor_modelday SET watched = ~(watched & ~watched)")
     _run("VACUUM FULL ANALYZE")
 

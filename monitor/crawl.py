@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import blake2b
 from itertools import chain
 from typing import Protocol
 
-from monitor.probe import Known, targets, visit_all
+from monitor.probe import Known, Target, targets, visit_all
+from monitor.progress import Stage, Tell, untold
 from swarm.errors import SwarmError
 from swarm.skew import with_skew
 from swarm.snapshot import (
@@ -43,10 +45,11 @@ class Reader(Protocol):
     """A peer of the swarm that can be asked."""
 
     async def check_alive(self) -> None: ...
+    async def rejoin(self) -> None: ...
     async def bootstrap_states(self) -> Entrances: ...
     async def canary(self) -> bool: ...
     async def read_index(self) -> Reading: ...
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]: ...
+    async def read_blocks(self, models: Mapping[str, int], heard: Callable[[int], None] = ...) -> dict[str, Reading]: ...
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit: ...
     async def routes(self) -> Mapping[str, Route]: ...
 
@@ -92,6 +95,10 @@ class CrawlReport:
     lost: frozenset[tuple[str, str]] = frozenset()
     confirmed: str = ""
 
+    @property
+    def bootstraps_up(self) -> int:
+        return sum(self.bootstraps.values())
+
 
 async def crawl(
     swarm: str,
@@ -100,29 +107,28 @@ async def crawl(
     known: Mapping[str, ModelRecord],
     previous: Snapshot | None = None,
     look_for: Collection[str] = (),
+    tell: Tell = untold,
 ) -> CrawlReport:
     """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
-    `previous` is what was last seen, those that have left since included."""
+    `previous` is what was last seen, those that have left since included; `tell` is told how far it has come."""
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
         entrances = await reader.bootstrap_states()
         report = replace(report, bootstraps=entrances.peers, addresses=entrances.addresses, split=entrances.split)
-        report = replace(report, canary=await reader.canary())
-        found = await reader.read_index()
-        if found.unread:
-            # All else hangs on this one key, and a neighbour that has just frozen takes a look's whole time: a second look.
-            found = await reader.read_index()
+        tell(Stage.ENTRANCES, report.bootstraps_up, len(report.bootstraps))
+        report = replace(report, canary=await _canary(reader))
+        found = await _index(reader)
         if found.unread:
             return replace(report, finished_at=clock(), failure="the index of models could not be read")
         servers = _by_peer(previous)
         index = read_index(found, {prefix: record for prefix, record in known.items() if _serves(servers, prefix)})
         wanted = {**known, **index.models}
-        wanted.update(await _sized(reader, (index.unsized | frozenset(look_for)) - wanted.keys(), clock))
+        wanted.update(await _sized(reader, look_for, index.unsized, wanted.keys(), clock))
         models, too_many = _affordable(wanted, servers)
-        readings = await reader.read_blocks({prefix: record.num_blocks for prefix, record in models.items()})
+        readings = await _blocks(reader, models, tell)
         at = clock()
-        visits = await visit_all(reader.visit, targets(models, readings, servers, at))
+        visits = await _visits(reader, targets(models, readings, servers, at), tell)
         routes = await reader.routes()
         # A p2pd that died in the meantime makes every visit fail: that says nothing about the servers.
         await reader.check_alive()
@@ -134,6 +140,45 @@ async def crawl(
     unread = sum(len(reading.unread) for reading in readings.values())
     indexed = frozenset(index.models) | index.unsized
     return replace(report, finished_at=clock(), snapshot=snapshot, keys_unread=unread, indexed=indexed)
+
+
+async def _canary(reader: Reader) -> bool:
+    """A neighbour that takes a few seconds once is forgotten at once, by hivemind and by ourselves: with the last of them the
+    whole swarm is. So before it is said that nobody hears us, the entrances are called again."""
+    if await reader.canary():
+        return True
+    await reader.rejoin()
+    return await reader.canary()
+
+
+async def _index(reader: Reader) -> Reading:
+    """All else hangs on this one key: likewise."""
+    found = await reader.read_index()
+    if not found.unread:
+        return found
+    await reader.rejoin()
+    return await reader.read_index()
+
+
+async def _blocks(reader: Reader, models: Mapping[str, ModelRecord], tell: Tell) -> dict[str, Reading]:
+    sizes = {prefix: record.num_blocks for prefix, record in models.items()}
+    keys = sum(sizes.values())
+    tell(Stage.MODELS, len(models), len(models))
+    tell(Stage.BLOCKS, 0, keys)
+    return await reader.read_blocks(sizes, lambda done: tell(Stage.BLOCKS, done, keys))
+
+
+async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
+    asked: set[tuple[str, str]] = set()
+
+    async def visit(peer_id: str, prefix: str, span: Span) -> Visit:
+        found = await reader.visit(peer_id, prefix, span)
+        asked.add((prefix, peer_id))
+        tell(Stage.SERVERS, len(asked), len(chosen))
+        return found
+
+    tell(Stage.SERVERS, 0, len(chosen))
+    return await visit_all(visit, chosen)
 
 
 def _snapshot(
@@ -161,9 +206,14 @@ def _snapshot(
     )
 
 
-async def _sized(reader: Reader, prefixes: frozenset[str], clock: Callable[[], float]) -> dict[str, ModelRecord]:
-    """Models that the index names without saying how large they are, as far as their block keys show it."""
-    chosen = sorted(prefixes)[:SIZED_AT_ONCE]
+async def _sized(
+    reader: Reader, look_for: Collection[str], unsized: Collection[str], known: Collection[str], clock: Callable[[], float]
+) -> dict[str, ModelRecord]:
+    """Models without a known size, as far as their block keys show it: those that the operator looks for, then those that the
+    index names. Of these as many as there is room for, drawn anew each time: anyone may name eight that come first."""
+    drawn = sorted(unsized, key=lambda prefix: blake2b(f"{clock()} {prefix}".encode()).digest())
+    chosen = [prefix for prefix in dict.fromkeys((*look_for, *drawn)) if prefix not in known]
+    chosen = chosen[: max(SIZED_AT_ONCE, len(look_for))]
     if not chosen:
         return {}
     readings = await reader.read_blocks(dict.fromkeys(chosen, SIZED_UP_TO))

@@ -15,11 +15,13 @@ from dataclasses import replace
 
 from monitor.crawl import CrawlReport, Entrances, crawl
 from monitor.privacy import digest
+from monitor.progress import Stage, Tell, untold
 from monitor.rates.choose import Subject
 from monitor.rates.facts import Rate
 from swarm.dht import entrances
 from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.background import BackgroundLoop
+from swarm.dht.bulk import Heard
 from swarm.dht.canary import sings
 from swarm.dht.forward import LIMIT_S, measure
 from swarm.dht.node import Node, NodeConfig, start_node
@@ -51,6 +53,9 @@ class NodeReader:
     async def check_alive(self) -> None:
         await self._node.check_alive()
 
+    async def rejoin(self) -> None:
+        await self._node.rejoin()
+
     async def bootstrap_states(self) -> Entrances:
         states, split = await entrances.look(self._node, self._scouts)
         return Entrances(entrances.peers_up(states), states, split)
@@ -61,8 +66,8 @@ class NodeReader:
     async def read_index(self) -> Reading:
         return await read_keys(self._node, [MODELS_KEY])
 
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
-        return await read_blocks(self._node, models)
+    async def read_blocks(self, models: Mapping[str, int], heard: Heard | None = None) -> dict[str, Reading]:
+        return await read_blocks(self._node, models, heard=heard)
 
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
         return await visit(self._node.p2p, peer_id, prefix, span)
@@ -86,7 +91,9 @@ class Crawler:
         self._node_lock = threading.Lock()
         self._crawling = threading.Lock()
 
-    def crawl(self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None) -> CrawlReport | None:
+    def crawl(
+        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = untold
+    ) -> CrawlReport | None:
         """What this crawl found, or why it failed; None where another one is still running.
 
         Where not even a peer could be started, none of the bootstrap peers has answered it.
@@ -96,8 +103,10 @@ class Crawler:
         started_at = time.time()
         bootstraps: dict[str, bool] = {}
         try:
+            tell(Stage.STARTING, 0, 0)
             node = self._living_node()
-            return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
+            tell(Stage.ENTRANCES, 0, len({peer_id_of(address) for address in node.config.initial_peers}))
+            return self._loop.run(self._pass(swarm, node, known, previous, tell), CRAWL_TIMEOUT_S)
         except SwarmError as error:
             if self._node is None and isinstance(error, Unreachable):
                 bootstraps = {peer_id_of(address): False for address in parse_peer_addresses(self._initial_peers)}
@@ -128,8 +137,10 @@ class Crawler:
             except SwarmError as error:
                 return CrawlReport(swarm, started_at, time.time(), failure=str(error))
 
-    async def _pass(self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None) -> CrawlReport:
-        return await crawl(swarm, NodeReader(node, self._scouts), time.time, known, previous, self._look_for)
+    async def _pass(
+        self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None, tell: Tell = untold
+    ) -> CrawlReport:
+        return await crawl(swarm, NodeReader(node, self._scouts), time.time, known, previous, self._look_for, tell)
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""
@@ -177,6 +188,8 @@ class Crawler:
             # A door: the peer is broken already, and so may be any step of its orderly end.
             with contextlib.suppress(Exception):
                 await asyncio.wait_for(node.stop(), STOP_TIMEOUT_S / 2)
+            # Whatever hung: what is given up must not live on beside what replaces it.
+            node.kill()
 
         with contextlib.suppress(SwarmError):
             self._loop.run(stop_quietly(), STOP_TIMEOUT_S)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from monitor.first_check import first_check, is_news
 from monitor.published import CrawlFacts, Watch, ago
 from monitor.times import Moment
 
@@ -22,7 +23,7 @@ class Notice:
 def notices(seen: Watch) -> tuple[Notice, ...]:
     published, last = seen.published, seen.last_crawl
     if last is None:
-        return (Notice("note", "First check running. The page fills by itself."),)
+        return (Notice("note", f"{first_check(seen)} The page fills by itself."),)
     said: list[Notice] = [Notice("note", window.sentence) for window in seen.rulings.maintenance]
     if last.held and published is None:
         said.append(Notice("warning", _held(last.held, None, "There is nothing else to show yet.")))
@@ -45,7 +46,7 @@ def notices(seen: Watch) -> tuple[Notice, ...]:
 
 
 def _about_the_last_check(seen: Watch, last: CrawlFacts) -> list[str]:
-    said: list[str] = []
+    said = [first_check(seen)] if is_news(seen) else []
     if last.split:
         said.append(f"The swarm is split: {last.split}. We show what we reach.")
     down = [state for state in last.addresses if not state.up]

@@ -117,7 +117,9 @@ def peer(seen: Watch, peer_id: str) -> Rendered:
     parts = [render_part("top", "peer/top", context)]
     parts += [render_part(f"m-{item.prefix}", "peer/serving", {**context, "item": item}) for item in shown.servings]
     json = f"/api/v1/peers/{peer_id}/uptime{context['query']}" if shown.seen else f"/api/v1/is_reachable/{peer_id}"
-    return Rendered(shown.title, tuple(parts), json, found=shown.seen, plots=any(item.mean for item in shown.servings))
+    return Rendered(
+        shown.title, tuple(parts), json, found=shown.seen, plots=any(item.mean or item.cache for item in shown.servings)
+    )
 
 
 def addresses(seen: Watch) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from monitor.history.bars import OF_SERVER, History, history
-from monitor.history.peers import Hour, PeerHistory
+from monitor.history.hours import HourLine, cache_left_words, hour_line, mean_words
+from monitor.history.peers import PeerHistory
 from monitor.history.timeline import Timeline, timeline
 from monitor.history.uptime import DayTally
 from monitor.notices import Notice, notices
-from monitor.published import Published, Sighting, Watch, ago, beliefs, name_of, rfc3339
+from monitor.published import Published, Sighting, Watch, ago, beliefs, name_of
 from monitor.rates.words import of_rate
 from monitor.serving import is_full, version_of
 from monitor.tables import (
@@ -52,15 +53,6 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class HourLine:
-    iso: str
-    clock: str
-    at: int
-    value: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
 class Serving:
     """One peer in one model."""
 
@@ -84,6 +76,7 @@ class Serving:
     days: History | None
     hours: tuple[HourLine, ...]
     mean: str
+    cache: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,10 +149,9 @@ def _liveliest(subject: Subject) -> tuple[int, float]:
 def _serving(seen: Watch, subject: Subject, stale: bool) -> Serving:
     server, model, now = subject.server, subject.model, seen.read_at
     told = subject.history
+    hours = told.hours if told else ()
     published = seen.published
     present = published.snapshot.model(model.prefix) if published else None
-    hours = tuple(_hour_line(hour) for hour in told.hours) if told else ()
-    known = [hour.throughput for hour in told.hours if hour.throughput is not None] if told else []
     return Serving(
         prefix=model.prefix,
         model=name_of(model),
@@ -179,8 +171,9 @@ def _serving(seen: Watch, subject: Subject, stale: bool) -> Serving:
         neighbours=_neighbours(server, published, present),
         timeline=timeline(told.samples, told.watched, now) if told else None,
         days=history(_since_first(told.days), OF_SERVER) if told else None,
-        hours=hours,
-        mean=f"Mean of the last week, while online: {sum(known) / len(known):,.0f} tok/s." if known else "",
+        hours=tuple(map(hour_line, hours)),
+        mean=mean_words(hours),
+        cache=cache_left_words(hours),
     )
 
 
@@ -296,15 +289,4 @@ def _neighbours(server: Server, published: Published | None, model: Model | None
             f"{'no answer' if ping == float('inf') else f'{ping * 1000:,.0f} ms'}, {held.get(peer, 'not in this model now')}",
         )
         for peer, ping in pings
-    )
-
-
-def _hour_line(hour: Hour) -> HourLine:
-    value = hour.throughput
-    return HourLine(
-        rfc3339(hour.at),
-        Moment(hour.at, hour.at + 86_400).clock,
-        int(hour.at),
-        "" if value is None else f"{value:.1f}",
-        "–" if value is None else f"{value:,.0f}",
     )

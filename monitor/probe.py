@@ -30,6 +30,10 @@ nothing has no pause, and its whole timeout."""
 SPANS_ASKED = 4
 """Of one server: where it was, what its newest record claims, and what else stands in the DHT for it."""
 
+VISITS_S = 60.0
+"""All visits together, however many answer and however slowly: a crowd of slow strangers must not use up the crawl's own limit,
+so that nothing could be said of anybody. Ten thousand servers that answer within half a second take 40 s."""
+
 Known = Mapping[str, Mapping[str, Server]]
 """Servers seen before, by prefix and peer id."""
 Ask = Callable[[str, str, Span], Awaitable[Visit]]
@@ -70,8 +74,14 @@ def targets(models: Mapping[str, ModelRecord], readings: Mapping[str, Reading], 
                 visit = server.visit if server is not None else None
                 target = Target(prefix, peer_id, spans, _rank(claim, visit), visit, claim.span if claim is not None else None)
                 chosen.append(target)
-    # Those that did not answer take turns: who was asked longest ago is first.
-    return sorted(chosen, key=lambda t: (t.rank, t.before.at if t.before and t.rank >= 2 else 0.0, t.prefix, t.peer_id))
+    return sorted(chosen, key=lambda target: (target.rank, _turn(target), target.prefix, target.peer_id))
+
+
+def _turn(target: Target) -> float:
+    """Who answered fastest is first; those that did not answer take turns: who was asked longest ago."""
+    if target.before is None:
+        return 0.0
+    return (target.before.round_trip_s or 0.0) if target.rank == 0 else target.before.at
 
 
 def _spans(claim: Claim | None, before: Server | None, num_blocks: int) -> tuple[Span, ...]:
@@ -100,12 +110,14 @@ async def visit_all(
     silence_s: float = SILENCE_S,
     silence_again_s: float = SILENCE_AGAIN_S,
     refused_for_s: float = REFUSED_FOR_S,
+    limit_s: float = VISITS_S,
 ) -> dict[str, dict[str, Visit]]:
     """By prefix and peer id. Who was not asked before time ran out keeps last time's failed visit, if any."""
-    said = await _round(ask, chosen, silence_s)
+    ends_at = asyncio.get_running_loop().time() + limit_s
+    said = await _round(ask, chosen, silence_s, ends_at)
     again = [target for target in chosen if target.answered_before and not said.get(target, _NOBODY).settled]
     waits_until = {target: said[target].ended + refused_for_s for target in again if target in said and said[target].refused}
-    more = await _round(ask, sorted(again, key=lambda t: waits_until.get(t, 0.0)), silence_again_s, waits_until)
+    more = await _round(ask, sorted(again, key=lambda t: waits_until.get(t, 0.0)), silence_again_s, ends_at, waits_until)
     visits: dict[str, dict[str, Visit]] = {target.prefix: {} for target in chosen}
     for target in chosen:
         visit = _visit(target, said.get(target, _NOBODY).answers, more.get(target, _NOBODY).answers)
@@ -134,9 +146,9 @@ _NOBODY = _Said()
 
 
 async def _round(
-    ask: Ask, chosen: list[Target], silence_s: float, waits_until: Mapping[Target, float] | None = None
+    ask: Ask, chosen: list[Target], silence_s: float, ends_at: float, waits_until: Mapping[Target, float] | None = None
 ) -> dict[Target, _Said]:
-    """Asks everyone, until nobody has answered for so long; some not before a given time."""
+    """Asks everyone, until nobody has answered for so long, or all time is used up; some not before a given time."""
     said: dict[Target, _Said] = {}
     answered = asyncio.Event()
     waiting = iter(chosen)
@@ -152,11 +164,11 @@ async def _round(
     workers = [asyncio.ensure_future(work()) for _ in range(min(VISITS_AT_ONCE, len(chosen)))]
     everyone: asyncio.Future[list[None]] = asyncio.gather(*workers)
     try:
-        while not everyone.done():
+        while not everyone.done() and (left_s := ends_at - loop.time()) > 0:
             answered.clear()
             hears = asyncio.ensure_future(answered.wait())
             both: set[asyncio.Future[Any]] = {everyone, hears}
-            done, _ = await asyncio.wait(both, timeout=silence_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(both, timeout=min(silence_s, left_s), return_when=asyncio.FIRST_COMPLETED)
             hears.cancel()
             if not done:
                 break

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from monitor.progress import Progress
 from monitor.rates.facts import CanaryFacts, Told
 from monitor.rulings import NO_RULINGS, Rulings
 from monitor.serving import ClientRoute, client_route
@@ -132,6 +133,8 @@ class Watch:
     failing_since: float | None = None
     rulings: Rulings = NO_RULINGS
     last_crawl_id: int = 0
+    progress: Progress | None = None
+    """How far the first check is, while there is nothing to show; None where that is not known."""
     ruled: str = ""
     """Changes with what the staff decides about anyone or anything here."""
 

@@ -21,6 +21,7 @@ from monitor.published import CrawlFacts, Published, Sighting, Watch
 from monitor.rates.evidence import seen_of
 from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
+from monitor.telling import heard
 from monitor.torn import Torn, whole
 from swarm.coverage import Verdict, coverage
 from swarm.snapshot import (
@@ -93,6 +94,7 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
         failing_since=failing_since,
         rulings=rulings,
         last_crawl_id=last.pk if last else 0,
+        progress=None if success else heard(swarm, read_at),
     )
 
 

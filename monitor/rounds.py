@@ -7,31 +7,53 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from threading import Lock
 from typing import Protocol
 
 from monitor import gate, queries, store
 from monitor.crawl import CrawlReport
 from monitor.models import Crawl
+from monitor.progress import Tell, untold
+from monitor.telling import telling
 from swarm.snapshot import Snapshot
 from swarm.wire.records import ModelRecord
 
 log = logging.getLogger(__name__)
 
+_at_work: dict[str, Lock] = defaultdict(Lock)
+"""By swarm, until what was crawled is stored: what is stored last is what was seen last, which no clock can tell."""
+
 
 class Crawls(Protocol):
-    def crawl(self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None) -> CrawlReport | None: ...
+    def crawl(
+        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = ...
+    ) -> CrawlReport | None: ...
 
     def crawl_elsewhere(
         self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None
     ) -> CrawlReport | None: ...
 
 
-def run(swarm: str, crawler: Crawls) -> Crawl | None:
-    """What was stored; None where another crawl of this swarm is still running."""
+def run(swarm: str, crawler: Crawls, push: Callable[[], None] | None = None) -> Crawl | None:
+    """What was stored; None where another round of this swarm is not over. Until something is published, how far the crawl has
+    come is told, and `push` called for it."""
+    if not _at_work[swarm].acquire(blocking=False):
+        return None
+    try:
+        if push is None or queries.last_success_at(swarm) is not None:
+            return _run(swarm, crawler, untold)
+        with telling(swarm, push) as tell:
+            return _run(swarm, crawler, tell)
+    finally:
+        _at_work[swarm].release()
+
+
+def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
     now = time.time()
     known, before = queries.known_models(swarm, now), queries.remembered(swarm, now)
-    report = crawler.crawl(swarm, known, before)
+    report = crawler.crawl(swarm, known, before, tell)
     if report is None:
         return None
     if report.snapshot is not None:

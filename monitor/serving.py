@@ -25,9 +25,14 @@ def cache_left_of(server: Server) -> int | None:
     return server.record.cache_tokens_left if asked is None else asked
 
 
-def is_full(server: Server) -> bool:
+def cache_tokens_of(server: Server) -> int | None:
+    """How long a session its cache has room for, in tokens: keys and values of each block of the span take room."""
     cache = cache_left_of(server)
-    return server.state is PeerState.ONLINE and cache is not None and cache < 2 * len(server.span)
+    return None if cache is None else cache // (2 * len(server.span))
+
+
+def is_full(server: Server) -> bool:
+    return server.state is PeerState.ONLINE and cache_tokens_of(server) == 0
 
 
 QUARANTINED = "quarantined"

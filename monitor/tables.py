@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, beliefs
 from monitor.rates.words import counted, of_clients, of_rate
-from monitor.serving import FULL, cache_left_of, is_full, shown_state, version_of
+from monitor.serving import FULL, cache_tokens_of, is_full, shown_state, version_of
 from monitor.times import Moment
 from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
 from swarm.throughput import Belief
@@ -250,8 +250,8 @@ def speed_words(speed: float | None) -> str:
 
 
 def cache_words(server: Server) -> str:
-    cache = cache_left_of(server)
-    return NOT_SHARED if cache is None else f"{cache // (2 * len(server.span)):,} tokens"
+    tokens = cache_tokens_of(server)
+    return NOT_SHARED if tokens is None else f"{tokens:,} tokens"
 
 
 def why_of(server: Server, sighting: Sighting | None, now: float) -> str:

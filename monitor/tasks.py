@@ -32,8 +32,14 @@ def _crawler(swarm: WatchedSwarm) -> Any:
 @shared_task(ignore_result=True)
 def crawl(swarm: str = "") -> None:
     watched = swarms.named(swarm)
-    if watched is not None and rounds.run(watched.name, _crawler(watched)) is not None:
+    if watched is None:
+        return
+
+    def push() -> None:
         live.request_push(watched.name)
+
+    if rounds.run(watched.name, _crawler(watched), push) is not None:
+        push()
 
 
 @shared_task(ignore_result=True)
@@ -71,7 +77,10 @@ def watch_freshness() -> None:
     for swarm in swarms.configured():
         seen = queries.watch(swarm.name)
         key, shown = f"freshness.{seen.swarm}", (seen.sees, seen.failing_since)
-        if cache.get(key) != shown:
+        if seen.published is None:
+            # For how long nobody has reported changes all the while.
+            live.request_push(seen.swarm)
+        elif cache.get(key) != shown:
             cache.set(key, shown, timeout=None)
             live.request_push(seen.swarm)
 

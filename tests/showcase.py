@@ -198,6 +198,8 @@ def _peer_days(rows: dict[str, WatchedModel], days: list, now: float, chance: ra
                     first_minute=0,
                     throughput=speed,
                     block_minutes=[480] * 24,
+                    cache_mean=[round(20 * rate) for rate in speed],
+                    cache_least=[round(9 * rate) for rate in speed],
                 )
             )
     PeerDay.objects.bulk_create(made_up, ignore_conflicts=True)

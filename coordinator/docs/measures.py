@@ -127,7 +127,9 @@ def _looking(interval_s: float) -> tuple[Figure, ...]:
         ),
         Figure("Servers asked at once", f"{probe.VISITS_AT_ONCE}", "Those that answered last time come first."),
         Figure(
-            "The asking ends", f"{probe.SILENCE_S:g} s after the last answer", "Any number of dead servers costs that once."
+            "The asking ends",
+            f"{probe.SILENCE_S:g} s after the last answer",
+            f"Any number of dead servers costs that once; {probe.VISITS_S:g} s end it in any case.",
         ),
         Figure("A record counts for at most", ago(MAX_RECORD_LIFE_S), "Whatever expiry it claims."),
         Figure("Clocks agree within", f"{CLOCKS_AGREE_S:g} s", "Beyond that a server is said to run wrong."),

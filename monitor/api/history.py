@@ -17,6 +17,7 @@ from monitor.hiding.models import hidden_list
 from monitor.history import uptime
 from monitor.history.documents import history_document, incident_document, models_of_peer, peer_document
 from monitor.history.incidents import confirmed
+from monitor.history.peers import hours_of
 from monitor.history.rules import Kind
 from monitor.models import WatchedModel
 
@@ -113,11 +114,23 @@ class HistoryDocument(Fresh):
     blocks: list[BlockMinutes]
 
 
+class PeerHour(Document):
+    """What a server gave while it was online in this hour; null where it was not, or did not say."""
+
+    begins_at: Moment
+    throughput_tokens_per_second: float | None = Field(description="The mean", examples=[310.5])
+    cache_tokens_left_per_block: int | None = Field(
+        description="How long a session its cache had room for, in tokens: the mean", examples=[14745], ge=0
+    )
+    least_cache_tokens_left_per_block: int | None = Field(description="Likewise, the least of the hour", examples=[8192], ge=0)
+
+
 class PeerUptime(Document):
     prefix: Prefix
     up_minutes: int = Field(description="Online and answering", examples=[1400], ge=0)
     known_minutes: int = Field(description="Watched since it was first seen within these days", examples=[1440], ge=0)
     share_up: float | None = Field(description="0 to 1; null where nothing is known", examples=[0.972])
+    hours: list[PeerHour] = Field(description="Of the last seven days, oldest first; hours without a figure are left out")
 
 
 class PeerHistory(Fresh):
@@ -180,8 +193,10 @@ def history(request: HttpRequest, prefix: str, swarm: SwarmName = "", days: Days
 def uptime_of_peer(request: HttpRequest, peer_id: str, swarm: SwarmName = "", days: PeerDays = uptime.DAYS) -> dict[str, Any]:
     seen, now = sight.look(request, swarm, SLOW), time.time()
     listed = [] if peer_id in hidden_list().peers else models_of_peer(seen.swarm, peer_id)
-    found = [(row.prefix, uptime.peer_uptime(row.pk, peer_id, now, days)) for row in listed]
-    items = [peer_document(prefix, counted) for prefix, counted in found if counted is not None]
+    found = [(row, uptime.peer_uptime(row.pk, peer_id, now, days)) for row in listed]
+    items = [
+        peer_document(row.prefix, counted, hours_of(row.pk, peer_id, now)) for row, counted in found if counted is not None
+    ]
     if not items:
         raise Problem(UNKNOWN_SERVER, f"the monitor has not seen {peer_id!r} in {days} days")
     return {"peer_id": peer_id, "days": days, "items": items, **freshness(seen)}

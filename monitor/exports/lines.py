@@ -95,6 +95,8 @@ def _servers(model: WatchedModel, day: date) -> Iterable[dict[str, Any]]:
             "up": spans(row.up),
             "not_checked": spans(row.unknown),
             "throughput_tokens_per_second": row.throughput,
+            "cache_tokens_left_per_block": row.cache_mean,
+            "least_cache_tokens_left_per_block": row.cache_least,
         }
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from monitor.history import uptime, words
+from monitor.history.minutes import moment
 from monitor.history.models import Incident, PeerDay
+from monitor.history.peers import Hour
 from monitor.history.rules import How, Kind
 from monitor.models import WatchedModel
 from swarm.wire.spans import runs
@@ -55,8 +58,24 @@ def models_of_peer(swarm: str, peer_id: str) -> list[WatchedModel]:
     return list(WatchedModel.objects.of(swarm).filter(pk__in=served).order_by("prefix"))
 
 
-def peer_document(prefix: str, counted: uptime.PeerUptime) -> dict[str, Any]:
-    return {"prefix": prefix, "up_minutes": counted.up, "known_minutes": counted.known, "share_up": counted.share_up}
+def peer_document(prefix: str, counted: uptime.PeerUptime, hours: Sequence[Hour]) -> dict[str, Any]:
+    """Hours of which nothing is known are left out."""
+    return {
+        "prefix": prefix,
+        "up_minutes": counted.up,
+        "known_minutes": counted.known,
+        "share_up": counted.share_up,
+        "hours": [_hour(hour) for hour in hours if (hour.throughput, hour.cache_mean) != (None, None)],
+    }
+
+
+def _hour(hour: Hour) -> dict[str, Any]:
+    return {
+        "begins_at": words.iso(moment(hour.at)),
+        "throughput_tokens_per_second": hour.throughput,
+        "cache_tokens_left_per_block": hour.cache_mean,
+        "least_cache_tokens_left_per_block": hour.cache_least,
+    }
 
 
 def _minutes(tally: uptime.Tally) -> dict[str, Any]:
@@ -69,5 +88,5 @@ def _minutes(tally: uptime.Tally) -> dict[str, Any]:
     }
 
 
-def _moment(moment: datetime | None) -> str | None:
-    return words.iso(moment) if moment else None
+def _moment(when: datetime | None) -> str | None:
+    return words.iso(when) if when else None

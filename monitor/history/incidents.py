@@ -87,13 +87,11 @@ def _let_go(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> None:
         row.save()
 
 
-def look(
-    swarm: str, at: float, last: float | None, interval_s: float, blind_after_s: float, *, saw: bool, why: str = ""
-) -> None:
+def look(swarm: str, looked: Look, why: str = "") -> None:
     unended = Incident.objects.filter(swarm=swarm, kind=Kind.BLIND, ended_before__isnull=True).select_for_update()
     known = {Kind(row.kind): row for row in unended}
     ongoing = [_ongoing(row) for row in known.values()]
-    changes = advance_blindness(ongoing[0] if ongoing else None, Look(at, saw, last, interval_s, blind_after_s))
+    changes = advance_blindness(ongoing[0] if ongoing else None, looked)
     _apply(swarm, None, known, changes, clean_text(without_addresses(why), MAX_REASON) or "")
 
 
@@ -103,8 +101,8 @@ def _in_trouble(model: Model) -> bool:
 
 
 def _seen(model: Model, pk: int, at: float, last: float | None, blind_after_s: float) -> Seen:
-    servers, minute = earlier_servers(pk, at)
-    # The samples know the minute, the swarm's day the second; they differ where the crawl before had not this model.
+    servers, minute = earlier_servers(pk, last)
+    # The samples know the minute, the crawl the second; they differ where the crawl before had not this model.
     earlier_at = last if minute is not None and last is not None and 0 <= last - minute < 60 else minute
     return Seen(model, at, servers, earlier_at if earlier_at is not None and earlier_at < at else None, blind_after_s)
 

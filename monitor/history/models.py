@@ -48,6 +48,7 @@ class PeerSample(models.Model):
     state = models.CharField(max_length=16, help_text="As last seen in this minute")
     up = models.BooleanField(null=True, help_text="Online whenever seen in this minute; empty where it was not checked")
     throughput = RealField(null=True)
+    cache_tokens = models.IntegerField(null=True, help_text="Of a session, that its cache had room for; the least while online")
 
     class Meta:
         db_table = "monitor_peersample"
@@ -166,6 +167,8 @@ class PeerDay(models.Model):
     block_minutes = ArrayField(
         IntegerField(), size=24, default=no_blocks, help_text="Blocks served, times minutes, hour by hour"
     )
+    cache_mean = ArrayField(IntegerField(null=True), size=24, null=True, help_text="Tokens that it had room for, hour by hour")
+    cache_least = ArrayField(IntegerField(null=True), size=24, null=True, help_text="The least of each hour; empty: never said")
 
     objects = DayQuerySet.as_manager()
 

@@ -5,11 +5,11 @@ A fixed number of reads a model. Minutes are kept for a week, days for ninety.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 
 from django.db import connection
+from django.db.models import QuerySet
 
 from monitor.history.minutes import IN_A_DAY, last_days, moment
 from monitor.history.models import Peer, PeerDay, PeerSample
@@ -18,6 +18,7 @@ from swarm.wire.spans import Span
 
 DAY_MINUTES = 1_440
 WEEK = 7
+NO_HOURS = (None,) * 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +33,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """`at` in Unix seconds; tokens per second while it was up, None where it was not or did not say."""
+    """`at` in Unix seconds. Tokens per second while it was up, None where it was not or did not say; tokens of a session that
+    its cache had room for, in the mean and at the least, likewise."""
 
     at: float
     throughput: float | None
+    cache_mean: int | None = None
+    cache_least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ def peer_history(model_id: int, peer_id: str, now: float) -> PeerHistory | None:
         samples=_samples(model_id, number, now),
         watched=_watched(model_id, now),
         days=_days(model_id, number, now),
-        hours=_hours(model_id, number, now),
+        hours=_hours(PeerDay.objects.filter(model_id=model_id, peer_id=number), now),
     )
 
 
@@ -101,15 +105,21 @@ def _days(model_id: int, number: int, now: float) -> tuple[DayTally, ...]:
     return tuple(DayTally(day, found.get(day, Tally()), today if day == listed[-1] else IN_A_DAY) for day in listed)
 
 
-def _hours(model_id: int, number: int, now: float) -> tuple[Hour, ...]:
+def hours_of(model_id: int, peer_id: str, now: float) -> tuple[Hour, ...]:
+    """Its last week, hour by hour, the running one too; one query."""
+    return _hours(PeerDay.objects.filter(model_id=model_id, peer__peer_id=peer_id), now)
+
+
+def _hours(days: QuerySet[PeerDay], now: float) -> tuple[Hour, ...]:
     listed = last_days(moment(now).date(), WEEK)
-    rows = PeerDay.objects.filter(model_id=model_id, peer_id=number, day__gte=listed[0]).values_list("day", "throughput")
-    found: dict[date, Sequence[float | None]] = dict(rows)
+    rows = days.filter(day__gte=listed[0]).values_list("day", "throughput", "cache_mean", "cache_least")
+    found = {day: [series or NO_HOURS for series in told] for day, *told in rows}
     midnight = now // 86_400 * 86_400
     this_hour = int(now % 86_400 // 3_600)
     hours: list[Hour] = []
     for back, day in enumerate(reversed(listed)):
         until = this_hour + 1 if back == 0 else 24
-        values = list(found.get(day, [None] * 24))[:until]
-        hours = [Hour(midnight - back * 86_400 + hour * 3_600, value) for hour, value in enumerate(values)] + hours
+        start = midnight - back * 86_400
+        told = list(zip(*found.get(day, [NO_HOURS] * 3), strict=True))[:until]
+        hours = [Hour(start + hour * 3_600, *values) for hour, values in enumerate(told)] + hours
     return tuple(hours)

@@ -2,6 +2,10 @@
 
 A crawl that published nothing (it failed, or was held back) leaves its minute unwatched and may make the monitor blind;
 it never says anything about a model.
+
+The crawl before is the one that was stored before, whatever time it bears. Where that is later than now, the clock was set
+back: minutes that were seen already are seen again, and keep the worse of both; what lies between the two looks, and for
+how long, nobody knows.
 """
 
 from __future__ import annotations
@@ -11,15 +15,14 @@ import logging
 from django.conf import settings
 from django.db import DatabaseError, connection, transaction
 
-from monitor.history import incidents, samples
+from monitor.history import incidents, rollups, samples
+from monitor.history.minutes import moment
+from monitor.history.rules import Look
 from monitor.models import Crawl, WatchedModel
 from monitor.published import MISSED_INTERVALS
 from swarm.snapshot import Snapshot
 
 log = logging.getLogger(__name__)
-
-LATE_S = 600.0
-"""A crawl takes four minutes at most. What is older than this was not late: the clock has been set back."""
 
 
 def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
@@ -37,36 +40,33 @@ def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
 def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
     _one_writer(crawl.swarm)
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
-    blind_after_s = MISSED_INTERVALS * interval_s
-    last = samples.last_observed_at(crawl.swarm)
-    if snapshot is None:
-        at = crawl.finished_at.timestamp()
-        last = _unless_ahead(last, at)
-        incidents.look(crawl.swarm, at, last, interval_s, blind_after_s, saw=False, why=crawl.reason)
-        return
-    if last is not None and snapshot.at < last:
-        if last - snapshot.at <= LATE_S:
-            return  # An older crawl that was stored late: its minutes are already told by a newer one.
-        last = None  # The clock was set back. What was "last" is in the future, and says nothing.
-    rows = {row.prefix: row for row in WatchedModel.objects.of(crawl.swarm) if snapshot.model(row.prefix)}
-    incidents.advance_models(snapshot, rows, last, blind_after_s)
-    in_a_row = last if _in_a_row(crawl, last) else None
-    samples.write(snapshot, rows, in_a_row, interval_s)
-    incidents.look(crawl.swarm, snapshot.at, last, interval_s, blind_after_s, saw=True)
+    before = Crawl.objects.of(crawl.swarm).filter(pk__lt=crawl.pk).newest_success()
+    last = _seen_at(before)
+    look = _look(snapshot.at if snapshot else crawl.finished_at.timestamp(), last, interval_s, saw=snapshot is not None)
+    if snapshot is not None:
+        rows = {row.prefix: row for row in WatchedModel.objects.of(crawl.swarm) if snapshot.model(row.prefix)}
+        incidents.advance_models(snapshot, rows, last, look.blind_after_s)
+        in_a_row = last if not look.set_back and _in_a_row(before, crawl) else None
+        samples.write(snapshot, rows, in_a_row, interval_s)
+        if look.set_back:
+            rollups.count_again_from(moment(snapshot.at))
+    incidents.look(crawl.swarm, look, crawl.reason)
 
 
 def watch_the_clock(swarm: str, now: float) -> None:
     """Where no crawl runs, nobody calls `record`: this opens the blindness that the pages show."""
-    interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
         _one_writer(swarm)
-        last = _unless_ahead(samples.last_observed_at(swarm), now)
-        incidents.look(swarm, now, last, interval_s, MISSED_INTERVALS * interval_s, saw=False)
+        last = _seen_at(Crawl.objects.of(swarm).newest_success())
+        incidents.look(swarm, _look(now, last, float(settings.SEPAL_CRAWL_INTERVAL_S), saw=False))
 
 
-def _unless_ahead(last: float | None, now: float) -> float | None:
-    """What was seen "last" says nothing where the clock was set back since."""
-    return None if last is not None and last - now > LATE_S else last
+def _look(at: float, last: float | None, interval_s: float, *, saw: bool) -> Look:
+    return Look(at, saw, last, interval_s, MISSED_INTERVALS * interval_s)
+
+
+def _seen_at(crawl: Crawl | None) -> float | None:
+    return crawl.observed_at.timestamp() if crawl is not None and crawl.observed_at is not None else None
 
 
 def _one_writer(swarm: str) -> None:
@@ -75,16 +75,6 @@ def _one_writer(swarm: str) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", [f"monitor.history {swarm}"])
 
 
-def _in_a_row(crawl: Crawl, last: float | None) -> bool:
-    """Whether no crawl was tried in vain since the one that saw the swarm at `last`."""
-    if last is None:
-        return False
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT EXISTS (SELECT FROM monitor_crawl WHERE swarm = %s AND id <> %s AND outcome <> 'succeeded'"
-            " AND finished_at > to_timestamp(%s) AND started_at > to_timestamp(%s))",
-            # The second says the same, and is what the index is sorted by.
-            [crawl.swarm, crawl.pk, last, last - LATE_S],
-        )
-        (failed,) = cursor.fetchone()
-    return not failed
+def _in_a_row(before: Crawl | None, crawl: Crawl) -> bool:
+    """Whether no crawl was tried in vain between the two."""
+    return before is not None and not Crawl.objects.of(crawl.swarm).filter(pk__gt=before.pk, pk__lt=crawl.pk).exists()

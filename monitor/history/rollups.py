@@ -60,13 +60,30 @@ ON CONFLICT (model_id, block, day) DO UPDATE SET missing = (was.missing & %(othe
   thin = (was.thin & %(others)s) | excluded.thin, unread = (was.unread & %(others)s) | excluded.unread
 """  # noqa: S608
 
+_NO_HOURS = "array_fill(NULL::int, ARRAY[24])"
+
+
+def _one_hour(name: str) -> str:
+    """A day's row in which only this hour is known; NULL where not even that."""
+    hours = f"array_fill(NULL::int, ARRAY[%(index)s]) || {name} || array_fill(NULL::int, ARRAY[23 - %(index)s])"
+    return f"CASE WHEN {name} IS NOT NULL THEN {hours} END"
+
+
+def _hour_replaced(name: str) -> str:
+    was, seen = f"(coalesce(was.{name}, {_NO_HOURS}))", f"(coalesce(excluded.{name}, {_NO_HOURS}))"
+    hours = f"{was}[1:%(index)s] || {seen}[%(index)s + 1] || {was}[%(index)s + 2:24]"
+    return f"{name} = CASE WHEN coalesce(was.{name}, excluded.{name}) IS NOT NULL THEN {hours} END"
+
+
 _PEERS = f"""
-INSERT INTO monitor_peerday AS was (model_id, peer_id, day, up, unknown, first_minute, throughput, block_minutes)
+INSERT INTO monitor_peerday AS was
+  (model_id, peer_id, day, up, unknown, first_minute, throughput, block_minutes, cache_mean, cache_least)
 SELECT model_id, peer_id, %(day)s, bit_or(CASE WHEN up THEN bit ELSE {_ZERO} END), bit_or(bit) FILTER (WHERE up IS NULL),
   min(minute), array_fill(NULL::real, ARRAY[%(index)s]) || (avg(throughput) FILTER (WHERE up))::real
     || array_fill(NULL::real, ARRAY[23 - %(index)s]),
   array_fill(0, ARRAY[%(index)s]) || coalesce(sum("end" - start) FILTER (WHERE up), 0)::int
-    || array_fill(0, ARRAY[23 - %(index)s])
+    || array_fill(0, ARRAY[23 - %(index)s]),
+  {_one_hour("(avg(cache_tokens) FILTER (WHERE up))::int")}, {_one_hour("(min(cache_tokens) FILTER (WHERE up))::int")}
 FROM (SELECT *, {_MINUTE} AS minute, set_bit({_ZERO}, {_MINUTE}, 1) AS bit
       FROM monitor_peersample WHERE ts >= %(hour)s AND ts < %(next)s) AS sample
 GROUP BY model_id, peer_id
@@ -76,7 +93,8 @@ ON CONFLICT (model_id, peer_id, day) DO UPDATE SET up = (was.up & %(others)s) | 
   first_minute = least(was.first_minute, excluded.first_minute),
   throughput = was.throughput[1:%(index)s] || excluded.throughput[%(index)s + 1] || was.throughput[%(index)s + 2:24],
   block_minutes = was.block_minutes[1:%(index)s] || excluded.block_minutes[%(index)s + 1]
-    || was.block_minutes[%(index)s + 2:24]
+    || was.block_minutes[%(index)s + 2:24],
+  {_hour_replaced("cache_mean")}, {_hour_replaced("cache_least")}
 """  # noqa: S608
 
 
@@ -108,6 +126,11 @@ def roll_up_hour(hour: datetime) -> None:
         cursor.execute("SELECT pg_advisory_xact_lock(hashtext('monitor.history.rollups'))")
         for statement in (_HOURS, _MODELS, _BLOCKS, _PEERS):
             cursor.execute(statement, facts)
+
+
+def count_again_from(at: datetime) -> None:
+    """Where the clock was set back: minutes that were counted come again."""
+    RolledUp.objects.filter(until__gt=at).update(until=at)
 
 
 def _first_hour(now: datetime) -> datetime:

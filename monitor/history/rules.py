@@ -206,10 +206,18 @@ class Look:
     interval_s: float
     blind_after_s: float
 
+    @property
+    def set_back(self) -> bool:
+        """Whether the clock was, since the swarm was seen last: how long ago that is nobody knows."""
+        return self.last_seen_at is not None and self.at < self.last_seen_at
+
 
 def advance_blindness(ongoing: Ongoing | None, look: Look) -> Changes:
     if look.last_seen_at is None:
         return Changes()  # A monitor that never saw the swarm has not lost sight of it.
+    if look.set_back:
+        open_still = (ongoing,) if ongoing is not None else ()
+        return Changes(ended=tuple(Ended(item, look.at) for item in open_still)) if look.saw else Changes(open=open_still)
     blind = look.at - look.last_seen_at > look.blind_after_s
     if ongoing is None and blind:
         start = Bounds(look.last_seen_at, min(look.last_seen_at + look.interval_s, look.at))

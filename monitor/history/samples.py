@@ -12,12 +12,16 @@ from django.db import connection
 
 from monitor.history.fields import as_multirange
 from monitor.history.minutes import Minutes, bridged, day_of, minute_of_day, minute_start, moment
-from monitor.history.models import PeerSample, SwarmDay
+from monitor.history.models import PeerSample
 from monitor.models import ServerRow, WatchedModel
+from monitor.serving import cache_tokens_of
 from swarm.coverage import coverage
 from swarm.snapshot import Model, PeerState, Server, Snapshot
 from swarm.wire.records import ServerRecord, ServerState
 from swarm.wire.spans import Span
+
+MOST_TOKENS = 2**31 - 1
+"""What the column holds: a thousand times the longest session of any server. Who claims more is not the better for it."""
 
 _WATCHED = """
 INSERT INTO monitor_swarmday (swarm, day, watched, last_observed_at) VALUES (%(swarm)s, %(day)s, %(watched)s, %(at)s)
@@ -48,16 +52,16 @@ ON CONFLICT DO NOTHING
 """
 
 _SAMPLES = """
-INSERT INTO monitor_peersample AS was (model_id, peer_id, ts, start, "end", state, up, throughput)
-SELECT model, peer.id, %(minute)s, seen.start, seen."end", seen.state, seen.up, seen.throughput
+INSERT INTO monitor_peersample AS was (model_id, peer_id, ts, start, "end", state, up, throughput, cache_tokens)
+SELECT model, peer.id, %(minute)s, seen.start, seen."end", seen.state, seen.up, seen.throughput, seen.cache_tokens
 FROM unnest(%(models)s::bigint[], %(names)s::text[], %(starts)s::int[], %(ends)s::int[], %(states)s::text[],
-            %(ups)s::bool[], %(throughputs)s::float8[])
-  AS seen (model, name, start, "end", state, up, throughput)
+            %(ups)s::bool[], %(throughputs)s::float8[], %(caches)s::int[])
+  AS seen (model, name, start, "end", state, up, throughput, cache_tokens)
 JOIN monitor_peer AS peer ON peer.peer_id = seen.name
 ON CONFLICT (model_id, peer_id, ts) DO UPDATE SET
   start = excluded.start, "end" = excluded."end", state = excluded.state,
   up = CASE WHEN was.up AND excluded.up THEN true ELSE coalesce(was.up AND excluded.up, was.up, excluded.up) END,
-  throughput = excluded.throughput
+  throughput = excluded.throughput, cache_tokens = least(was.cache_tokens, excluded.cache_tokens)
 """
 
 _ABSENT = """
@@ -77,23 +81,20 @@ ON CONFLICT DO NOTHING
 """
 
 _BRIDGE_SAMPLES = """
-INSERT INTO monitor_peersample (model_id, peer_id, ts, start, "end", state, up, throughput)
-SELECT model_id, peer_id, ts.ts, start, "end", state, up, throughput
+INSERT INTO monitor_peersample (model_id, peer_id, ts, start, "end", state, up, throughput, cache_tokens)
+SELECT model_id, peer_id, ts.ts, start, "end", state, up, throughput, cache_tokens
 FROM monitor_peersample AS was CROSS JOIN unnest(%(minutes)s::timestamptz[]) AS ts (ts)
 WHERE was.ts = %(earlier)s AND model_id IN (SELECT id FROM monitor_watchedmodel WHERE swarm = %(swarm)s)
 ON CONFLICT DO NOTHING
 """
 
 
-def last_observed_at(swarm: str) -> float | None:
-    newest = SwarmDay.objects.filter(swarm=swarm).order_by("-day").values_list("last_observed_at", flat=True).first()
-    return newest.timestamp() if newest else None
-
-
-def earlier_servers(model_id: int, at: float) -> tuple[tuple[Server, ...], float | None]:
-    """The model's servers in the newest minute that is not after `at`, and that minute; before `write` of this crawl."""
+def earlier_servers(model_id: int, last: float | None) -> tuple[tuple[Server, ...], float | None]:
+    """The model's servers in the newest minute that is not after the look at `last`, and that minute."""
+    if last is None:
+        return (), None
     with connection.cursor() as cursor:
-        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(at)])
+        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(last)])
         (newest,) = cursor.fetchone()
     if newest is None:
         return (), None
@@ -159,6 +160,7 @@ def _peer_columns(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> dict[str
         "states": [server.state.value for _, server in everyone],
         "ups": [_up(server.state) for _, server in everyone],
         "throughputs": [server.record.throughput for _, server in everyone],
+        "caches": [_cache_tokens(server) for _, server in everyone],
     }
 
 
@@ -167,6 +169,12 @@ def _unread(rows: dict[str, WatchedModel], present: list[tuple[int, Server]]) ->
     here = {(model, server.peer_id) for model, server in present}
     marked = ServerRow.objects.filter(model__in=rows.values(), state=PeerState.NOT_CHECKED.value)
     return [row for row in marked if (row.model_id, row.peer_id) not in here]
+
+
+def _cache_tokens(server: Server) -> int | None:
+    """Of a server that is not online, what its record says is no news."""
+    tokens = cache_tokens_of(server) if server.state is PeerState.ONLINE else None
+    return None if tokens is None else min(tokens, MOST_TOKENS)
 
 
 def _up(state: PeerState) -> bool | None:

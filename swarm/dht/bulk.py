@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from hivemind.dht.routing import DHTID
@@ -36,6 +36,8 @@ MAX_NODES = 2_000
 """Nodes that are kept in mind while reading: anyone may name any number of them."""
 MAX_ROUNDS = 8
 
+Heard = Callable[[int], None]
+
 
 @dataclass
 class Replies:
@@ -45,9 +47,9 @@ class Replies:
     too_large: set[DHTID] = field(default_factory=set)
 
 
-async def find(node: Node, ids: Iterable[DHTID], timeout_s: float) -> Replies:
-    """Whatever has been answered when `timeout_s` is over."""
-    search = _Search(node, list(ids))
+async def find(node: Node, ids: Iterable[DHTID], timeout_s: float, heard: Heard | None = None) -> Replies:
+    """Whatever has been answered when `timeout_s` is over. `heard` is told how many keys somebody has answered for by now."""
+    search = _Search(node, list(ids), heard)
     work = asyncio.ensure_future(search.run())
     try:
         await asyncio.wait({work}, timeout=timeout_s)
@@ -58,8 +60,9 @@ async def find(node: Node, ids: Iterable[DHTID], timeout_s: float) -> Replies:
 
 
 class _Search:
-    def __init__(self, node: Node, ids: list[DHTID]) -> None:
+    def __init__(self, node: Node, ids: list[DHTID], heard: Heard | None = None) -> None:
         self.replies = Replies()
+        self._heard = heard
         self._ids = ids
         self._protocol = node.dht.protocol
         self._own_id = node.dht.node_id
@@ -163,3 +166,5 @@ class _Search:
                     found = DHTID.from_bytes(raw_id)
                     if found != self._own_id:
                         self._nodes.setdefault(found, PeerID(raw_peer))
+        if self._heard is not None:
+            self._heard(len(self.replies.results))

@@ -65,7 +65,12 @@ class Node:
             raise Unreachable("the routing table is empty: no peer of the swarm is known any more")
 
     async def connected_addresses(self) -> tuple[str, ...]:
-        """Where p2pd's present connections lead, each address with its peer id. Unreachable where p2pd is dead or frozen."""
+        """Where p2pd's present connections lead, each address with its peer id. Unreachable where p2pd is dead or frozen, or
+        where nothing reads its answers: hivemind's reader ends with an answer to a call that has just been given up, and then
+        every call runs into its time limit, while this question, over a connection of its own, is answered."""
+        reads = self.p2p._client.control._read_task
+        if reads is None or reads.done():
+            raise Unreachable("p2pd's answers are not read any more")
         try:
             peers = await asyncio.wait_for(self.p2p.list_peers(), HEALTH_TIMEOUT_S)
         except (TimeoutError, OSError, ControlFailure, P2PDaemonError) as error:

@@ -23,12 +23,14 @@ MAX_SUBKEYS = 20_000
 """Records under one key: forty times the servers of the largest swarm seen. A flood costs that key's surplus, nothing else."""
 
 
-async def read_keys(node: Node, keys: Iterable[str], timeout_s: float = READ_TIMEOUT_S) -> Reading:
+async def read_keys(
+    node: Node, keys: Iterable[str], timeout_s: float = READ_TIMEOUT_S, heard: bulk.Heard | None = None
+) -> Reading:
     ids = {key: DHTID.generate(key) for key in dict.fromkeys(keys)}
     if not ids or not node.config.initial_peers:
         # A node that is alone in the world is asked only by itself: it knows what it holds.
         return Reading(_own(node, ids))
-    replies = await bulk.find(node, ids.values(), timeout_s)
+    replies = await bulk.find(node, ids.values(), timeout_s, heard)
     decoding: dict[bytes, object] = {}
     entries: dict[str, list[Entry]] = {}
     now = get_dht_time()
@@ -46,10 +48,12 @@ async def read_index(node: Node, timeout_s: float = READ_TIMEOUT_S) -> tuple[dic
     return models, dropped, not reading.unread
 
 
-async def read_blocks(node: Node, models: Mapping[str, int], timeout_s: float = READ_TIMEOUT_S) -> dict[str, Reading]:
+async def read_blocks(
+    node: Node, models: Mapping[str, int], timeout_s: float = READ_TIMEOUT_S, heard: bulk.Heard | None = None
+) -> dict[str, Reading]:
     """For each prefix with its number of blocks what stands under its block keys; all models share one pass."""
     keys = {prefix: [block_uid(prefix, block) for block in range(count)] for prefix, count in models.items()}
-    reading = await read_keys(node, (key for listed in keys.values() for key in listed), timeout_s)
+    reading = await read_keys(node, (key for listed in keys.values() for key in listed), timeout_s, heard)
     return {
         prefix: Reading(
             {key: reading.entries[key] for key in listed if key in reading.entries},

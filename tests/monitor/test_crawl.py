@@ -17,6 +17,7 @@ from hivemind.proto import runtime_pb2
 from monitor.crawl import MAX_KEYS, CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
 from monitor.probe import VISITS_AT_ONCE
+from monitor.progress import Stage
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node
@@ -115,6 +116,28 @@ def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon(blow: sig
         loop.stop()
 
 
+async def test_neighbours_that_are_slow_for_a_moment_cost_no_check() -> None:
+    """hivemind strikes off who does not store within 3 s, and then nobody was left to be asked for the index."""
+    async with nodes(2) as (boot, alice), reader_of(boot) as reader:
+        await serve(alice, Span(0, 6), Span(0, 6))
+        protocol, patience_s = reader.dht.protocol, reader.dht.protocol.wait_timeout
+        store, neighbours, asked = protocol.call_store, len(reader.known_peers()), Counter[str]()
+
+        async def store_too_slow_at_first(peer: object, *args: object) -> object:
+            asked["store"] += 1
+            protocol.wait_timeout = 1e-6 if asked["store"] <= neighbours else patience_s
+            try:
+                return await store(peer, *args)
+            finally:
+                protocol.wait_timeout = patience_s
+
+        protocol.call_store = store_too_slow_at_first
+        report = await crawl("main", NodeReader(reader), time.time, {})
+        assert report.failure == "" and report.canary is True and report.snapshot is not None
+        assert neighbours == 2 and asked["store"] > neighbours
+        assert [server.peer_id for server in report.snapshot.models[0].servers] == [alice.peer_id]
+
+
 @pytest.mark.parametrize(
     ("peers", "reason", "bootstraps"),
     [
@@ -149,6 +172,9 @@ class MadeUpReader:
         if self.lost:
             raise self.lost
 
+    async def rejoin(self) -> None:
+        return None
+
     async def bootstrap_states(self) -> Entrances:
         return Entrances({"boot": True})
 
@@ -162,7 +188,7 @@ class MadeUpReader:
         entries = [Entry(prefix, record.to_wire(), 60.0) for prefix, record in self.index.items()]
         return Reading({MODELS_KEY: entries}, frozenset() if self.index_read else frozenset({MODELS_KEY}))
 
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+    async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
         return {prefix: self.readings.get(prefix, Reading({})) for prefix in models}
 
     async def visit(self, peer: str, prefix: str, span: Span) -> Visit:
@@ -176,7 +202,7 @@ class MadeUpReader:
         return Visit(peer, 5.0, Outcome.ANSWERED if prefix != "second" else Outcome.NOT_HELD)
 
 
-def reading(prefix: str, *peers: str, state: int = 2) -> Reading:
+def reading_of(prefix: str, *peers: str, state: int = 2) -> Reading:
     record = (state, 1.0, {"start_block": 0, "end_block": 1})
     return Reading({block_uid(prefix, 0): [Entry(peer_id(peer), record, 60.0) for peer in peers]})
 
@@ -194,19 +220,30 @@ async def test_an_index_that_could_not_be_read_is_a_failure_and_not_an_empty_swa
     assert report.bootstraps == {"boot": True}
 
 
-async def test_an_index_that_nobody_answered_for_at_once_is_looked_at_a_second_time() -> None:
-    class SlowToAnswer(MadeUpReader):
-        async def read_index(self) -> Reading:
-            found = await super().read_index()
-            self.index_read = True
-            return found
+async def test_before_it_is_said_that_nobody_answers_the_entrances_are_called_again() -> None:
+    class Forgetful(MadeUpReader):
+        """Knows nobody until it calls the entrances."""
 
-    report = await crawled(SlowToAnswer({"m": ONE}, {"m": reading("m", "a")}, index_read=False))
-    assert report.failure == "" and report.snapshot is not None and report.snapshot.model("m") is not None
+        called = 0
+
+        async def rejoin(self) -> None:
+            self.called += 1
+            self.index_read = True
+
+        async def canary(self) -> bool:
+            return self.index_read
+
+    reader = Forgetful({"m": ONE}, {"m": reading_of("m", "a")}, index_read=False)
+    report = await crawled(reader)
+    assert report.failure == "" and report.canary and reader.called == 1
+    assert report.snapshot is not None and report.snapshot.model("m") is not None
+    reader.called = 0
+    await crawled(reader)
+    assert reader.called == 0, "who knows somebody has no need to"
 
 
 async def test_a_model_that_the_index_lost_is_still_read() -> None:
-    reader = MadeUpReader({}, {"m": reading("m", "a")})
+    reader = MadeUpReader({}, {"m": reading_of("m", "a")})
     report = await crawled(reader, {"m": ONE})
     assert report.snapshot is not None and len(report.snapshot.models[0].servers) == 1
     assert report.indexed == frozenset()
@@ -216,8 +253,8 @@ async def test_a_model_that_the_index_lost_is_still_read() -> None:
 async def test_every_server_is_visited_whatever_it_is_said_to_do_and_who_loads_or_leaves_comes_last(
     state: int, word: PeerState
 ) -> None:
-    records = {prefix: reading(prefix, prefix, state=state) for prefix in ("fresh", "second")}
-    records["m"] = reading("m", "a")
+    records = {prefix: reading_of(prefix, prefix, state=state) for prefix in ("fresh", "second")}
+    records["m"] = reading_of("m", "a")
     reader = MadeUpReader(dict.fromkeys(records, ONE), records)
     report = await crawled(reader)
     assert [(prefix, peer) for peer, prefix, _ in reader.asked] == [
@@ -229,28 +266,28 @@ async def test_every_server_is_visited_whatever_it_is_said_to_do_and_who_loads_o
 
 
 async def test_a_peer_of_two_models_is_judged_for_each() -> None:
-    reader = MadeUpReader({"m": ONE, "second": ONE}, {"m": reading("m", "a"), "second": reading("second", "a")})
+    reader = MadeUpReader({"m": ONE, "second": ONE}, {"m": reading_of("m", "a"), "second": reading_of("second", "a")})
     report = await crawled(reader)
     assert report.snapshot is not None
     assert [m.servers[0].state for m in report.snapshot.models] == [PeerState.ONLINE, PeerState.UNREACHABLE]
 
 
 async def test_a_peer_that_dies_under_the_visits_makes_the_crawl_fail_and_no_server_unreachable() -> None:
-    reader = MadeUpReader({"m": ONE}, {"m": reading("m", "a")})
+    reader = MadeUpReader({"m": ONE}, {"m": reading_of("m", "a")})
     reader.dies_when_visiting = True
     report = await crawled(reader)
     assert report.snapshot is None and report.failure == "p2pd does not answer"
 
 
 async def test_visits_are_made_side_by_side_but_not_all_at_once() -> None:
-    reader = MadeUpReader({"m": ONE}, {"m": reading("m", *(f"s{n}" for n in range(300)))})
+    reader = MadeUpReader({"m": ONE}, {"m": reading_of("m", *(f"s{n}" for n in range(300)))})
     await crawled(reader)
     assert len(reader.asked) == 300 and reader.most_at_once == VISITS_AT_ONCE
 
 
 async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model_that_is_served() -> None:
     flood = {f"junk-{n}": ModelRecord(2_048, None) for n in range(100)}
-    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading("m", "a")})
+    reader = MadeUpReader({**flood, "m": ONE}, {"m": reading_of("m", "a")})
     report = await crawled(reader)
     assert report.snapshot is not None
     assert sum(model.num_blocks for model in report.snapshot.models) <= MAX_KEYS
@@ -259,8 +296,39 @@ async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model
     assert len(left_out) + len(report.snapshot.models) == 101 and left_out
 
 
+async def test_models_named_without_a_size_take_turns_and_those_looked_for_come_first() -> None:
+    class Unsized(MadeUpReader):
+        """Its index names a hundred models, and spoils the entry of each."""
+
+        sized: Counter[str] = Counter()
+
+        async def read_index(self) -> Reading:
+            names = [*(f"a-{n}" for n in range(99)), "real"]
+            return Reading({MODELS_KEY: [Entry(name, "spoilt", 60.0) for name in names]})
+
+        async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
+            self.sized.update(models)
+            return await super().read_blocks(models)
+
+    reader = Unsized({}, {"_mine": reading_of("_mine", "a"), "real": reading_of("real", "b")})
+    for round_ in range(60):
+        report = await crawl("main", reader, lambda at=0.5 * round_: at, {}, None, ["_mine"])  # type: ignore[misc]
+        assert report.snapshot is not None and report.snapshot.model("_mine") is not None
+    assert reader.sized["real"], "sorted by name it would never have been its turn"
+
+
+async def test_how_far_a_crawl_is_is_told_stage_by_stage() -> None:
+    """By a real reader: the keys are counted as they are answered for, the servers as they are asked."""
+    told: list[tuple[Stage, int, int]] = []
+    async with nodes(2) as (boot, alice), reader_of(boot) as reader:
+        await serve(alice, Span(0, 6), Span(0, 6))
+        await crawl("main", NodeReader(reader), time.time, {}, tell=lambda *what: told.append(what))
+    assert told[:3] == [(Stage.ENTRANCES, 1, 1), (Stage.MODELS, 1, 1), (Stage.BLOCKS, 0, 6)]
+    assert (Stage.BLOCKS, 6, 6) in told and told[-2:] == [(Stage.SERVERS, 0, 1), (Stage.SERVERS, 1, 1)]
+
+
 async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:
-    reader = MadeUpReader({}, {"_mine": reading("_mine", "a")})
+    reader = MadeUpReader({}, {"_mine": reading_of("_mine", "a")})
     report = await crawl("main", reader, lambda: 5.0, {}, None, ["_mine", "_nothing"])
     assert report.snapshot is not None
     assert [(model.prefix, len(model.servers)) for model in report.snapshot.models] == [("_mine", 1)]

@@ -218,6 +218,6 @@ def test_history_as_json(client: Client, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [block["minutes_without_server"] for block in document["blocks"]] == [0, 0, 0, 2]
     assert client.get("/api/v1/models/nobody/history").status_code == 404
     peer = client.get(f"/api/v1/peers/{peer_id('c')}/uptime").json()
-    assert peer["items"] == [{"prefix": "tiny-hf", "up_minutes": 0, "known_minutes": 2, "share_up": 0.0}]
+    assert peer["items"] == [{"prefix": "tiny-hf", "up_minutes": 0, "known_minutes": 2, "share_up": 0.0, "hours": []}]
     assert client.get(f"/api/v1/peers/{peer_id('nobody')}/uptime").status_code == 404
     assert client.get("/api/v1/models/tiny-hf/history?days=0").status_code == 422

@@ -115,7 +115,7 @@ def test_a_repository_that_is_no_web_address_is_no_link(client: Client) -> None:
 def test_before_the_first_check_the_page_says_so(client: Client) -> None:
     html = page(client, "/")
     assert h1(html) == "? Unknown: first check running"
-    assert "First check running" in page(client, status=404)
+    assert "Waiting for the first check; one is due every 30 s." in page(client, status=404)
 
 
 def test_a_monitor_that_never_saw_anything_blames_itself(client: Client) -> None:

@@ -106,6 +106,30 @@ async def test_a_thousand_dead_peers_cost_one_wait_and_keep_no_living_one_from_b
     assert all(visits[t.peer_id] == t.before for t in silent), "what was known of them stays, with its time"
 
 
+async def test_a_crowd_that_answers_slowly_uses_up_its_own_time_and_not_the_crawl_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after another, so that all of them would take a hundred times the limit."""
+    monkeypatch.setattr("monitor.probe.VISITS_AT_ONCE", 1)
+
+    async def ask(who: str, prefix: str, span: Span) -> Visit:
+        await asyncio.sleep(0.005)
+        return Visit(who, AT, Outcome.ANSWERED)
+
+    crowd = [target(f"s{n}", Outcome.ANSWERED) for n in range(1_000)]
+    visits = (await visit_all(ask, crowd, silence_s=5.0, limit_s=0.05))["m"]
+    assert 0 < len(visits) < 100 and crowd[0].peer_id in visits
+
+
+def test_of_those_that_answered_the_fastest_are_asked_first() -> None:
+    before = {peer_id(name): answered_in(name, seconds) for name, seconds in (("slow", 4.9), ("quick", 0.05))}
+    chosen = targets({"m": ModelRecord(4, None)}, {"m": Reading({})}, {"m": before}, AT)
+    assert [t.peer_id for t in chosen] == [peer_id("quick"), peer_id("slow")]
+
+
+def answered_in(name: str, seconds: float) -> Server:
+    seen = server(name, 0, 2, PeerState.ONLINE)
+    return replace(seen, visit=Visit(seen.peer_id, AT, Outcome.ANSWERED, round_trip_s=seconds))
+
+
 async def test_a_stranger_that_nobody_had_time_for_has_no_visit() -> None:
     async def ask(who: str, prefix: str, span: Span) -> Visit:
         await asyncio.Event().wait()

@@ -10,6 +10,7 @@ from django.test import Client
 from monitor import queries, rounds
 from monitor.crawl import CrawlReport
 from monitor.models import Crawl
+from monitor.progress import Tell, untold
 from swarm.snapshot import PeerState, Snapshot
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed
 from tests.swarms import model, peer_id
@@ -28,7 +29,7 @@ class MadeUpCrawler:
         self.previous: list[Snapshot | None] = []
         self.looked_again = 0
 
-    def crawl(self, swarm: str, known: object, previous: Snapshot | None = None) -> CrawlReport | None:
+    def crawl(self, swarm: str, known: object, previous: Snapshot | None = None, tell: Tell = untold) -> CrawlReport | None:
         self.previous.append(previous)
         return self.reports.pop(0)
 

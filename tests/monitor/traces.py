@@ -24,7 +24,8 @@ START = 1_790_000_000.0 // 86_400 * 86_400 + 86_400 - 25 * 60
 
 @dataclass(frozen=True)
 class Look:
-    """One crawl `after_s` the one before: which servers stood where, which blocks could not be read; None: it failed."""
+    """One crawl `after_s` the one before, by a clock that is set back at times: which servers stood where, which blocks could
+    not be read; None: it failed."""
 
     after_s: int
     servers: dict[str, tuple[int, int, PeerState]] | None
@@ -39,7 +40,7 @@ _PRESENT = st.booleans() | st.just(True)
 
 @st.composite
 def looks(draw: st.DrawFn) -> Look:
-    after_s = draw(st.sampled_from([15, 25, 25, 60, 60, 75, 90, 180, 1_500]))
+    after_s = draw(st.sampled_from([15, 25, 25, 60, 60, 75, 90, 180, 1_500, -130, -700, -4_000]))
     if draw(st.integers(0, 5)) == 0:
         return Look(after_s, None)
     servers = {name: (draw(_SPANS), draw(_STATES)) for name in NAMES if draw(_PRESENT)}
@@ -104,7 +105,7 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
                 now[name] = (span, "unchecked" if blind_to else "gone")
         if before is not None and at - before[0] <= 1.5 * interval_s:
             for minute in range(int(before[0] // 60) + 1, int(at // 60)):
-                by_minute[minute] = list(by_minute[int(before[0] // 60)])
+                by_minute.setdefault(minute, list(by_minute[int(before[0] // 60)]))
         by_minute.setdefault(int(at // 60), []).append((now, look.unread))
         known, before = now, (at,)
     return _judge(by_minute)
@@ -124,7 +125,7 @@ def _judge(by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozense
                 break
         for name in NAMES:
             words = set(_since_it_came([now[name][1] for now, _ in seen if name in now]))
-            if name not in first and words:
+            if name not in first and words - {"gone"}:
                 first[name] = minute
             if name in first and words != {"unchecked"}:
                 up = bool(words) and words <= {"up", "unchecked"}

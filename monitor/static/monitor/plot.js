@@ -12,10 +12,10 @@
     return value;
   };
 
-  const series = (table) => {
+  const series = (table, column) => {
     const rows = [...table.tBodies[0].rows];
     const at = rows.map((row) => Number(row.cells[0].dataset.at));
-    const values = rows.map((row) => (row.cells[1].dataset.value === "" ? null : Number(row.cells[1].dataset.value)));
+    const values = rows.map((row) => (row.cells[column].dataset.value === "" ? null : Number(row.cells[column].dataset.value)));
     return [at, values];
   };
 
@@ -30,6 +30,8 @@
     const table = document.getElementById(place.dataset.plot);
     if (!table || place.dataset.drawn) return;
     place.dataset.drawn = "yes";
+    const column = Number(place.dataset.column);
+    const unit = table.tHead.rows[0].cells[column].dataset.unit;
     place.hidden = false;
     const reading = document.createElement("p");
     reading.className = "axis";
@@ -38,7 +40,7 @@
     const told = ({ cursor: { idx }, data }) => {
       if (idx === null || idx === undefined) return hint;
       const value = data[1][idx];
-      return `${new Date(data[0][idx] * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC: ${value === null ? "not online" : `${value} tok/s`}`;
+      return `${new Date(data[0][idx] * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC: ${value === null ? "not online" : `${value} ${unit}`}`;
     };
     reading.textContent = hint;
     place.after(reading);
@@ -56,7 +58,7 @@
       axes: [{ ...axis, values: (plot, splits) => splits.map(clock) }, { ...axis, size: 60 }],
       series: [{}, { stroke: line, width: 2, points: { show: false }, spanGaps: false }],
     };
-    const plot = new uPlot(options, series(table), place);
+    const plot = new uPlot(options, series(table, column), place);
     new ResizeObserver(() => plot.setSize({ width: place.clientWidth, height: HEIGHT })).observe(place);
   };
 
