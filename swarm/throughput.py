@@ -34,6 +34,9 @@ LINE_TOKENS_PER_S = 80_000.0
 """Hidden states of 2,048 half-precision numbers over 2.6 Gbit/s: no volunteer's line passes more."""
 CLIENTS_NEEDED = 3
 """Fewer witnesses prove nothing: a peer id costs nothing, an address little."""
+DOUBTED_SHARE = 0.5
+"""Of a usual server, for one whose answers are doubted: quick nonsense must gain nothing, and a crowd that frames an honest
+server must not take it out of the plan."""
 CLIENTS_LEAST = 0.5
 """Clients see one server among others, from where they sit; and whoever would demote a peer poses as a few of them. They lower
 what is believed to half at most, and never raise it."""
@@ -60,6 +63,7 @@ class Basis(StrEnum):
     NEWCOMER = "newcomer"
     CROWD = "other servers"
     CLIENTS = "clients"
+    ANSWERS = "its answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,17 @@ class Belief:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of a server beside its record, in tokens per second: what our own probes measured, newest last, and what
-    clients saw, one figure for each witness; and for how long it is seen."""
+    clients saw, one figure for each witness; and for how long it is seen. `doubted` says what speaks against its answers: then
+    how fast they came says nothing."""
 
     measured: Sequence[float] = ()
     seen_s: float | None = None
     clients: Sequence[float] = ()
+    doubted: str = ""
 
     @property
     def rate(self) -> float | None:
-        return median(self.measured) if self.measured else None
+        return median(self.measured) if self.measured and not self.doubted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,8 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     known, others = evidence or Evidence(), crowd or Crowd()
     reported = record.throughput
     seen = known.rate
+    if known.doubted:
+        return _doubted(reported, known.doubted, others)
     if reported is None:
         if seen is None:
             return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
@@ -119,6 +127,17 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
         words = f"{len(known.clients)} clients saw {median(known.clients):,.1f} tokens/s"
         return Belief(reported, max(told, believed * CLIENTS_LEAST), Basis.CLIENTS, words)
     return Belief(reported, believed, basis, why)
+
+
+def _doubted(reported: float | None, why: str, others: Crowd) -> Belief:
+    """Half a usual server at most; where nobody knows what is usual, half of what it says."""
+    words = f"{why}, so no more than half a usual server"
+    if others.usual is None:
+        return Belief(reported, None if reported is None else DOUBTED_SHARE * reported, Basis.ANSWERS, words)
+    most = DOUBTED_SHARE * others.usual
+    if reported is not None and reported <= most:
+        return Belief(reported, reported, Basis.REPORTED, "as reported")
+    return Belief(reported, most, Basis.ANSWERS, words)
 
 
 def rate_of(timing: Timing) -> float:
