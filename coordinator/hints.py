@@ -36,7 +36,7 @@ OPEN_LEASES_OF_AN_ADDRESS = 32
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One model as the monitor sees it now, and the promises that are open on it. `planned` is what the planner is to see of it."""
+    """One model as the monitor sees it now, `planned` as the planner is to see it, and the promises that are open on it."""
 
     swarm: str
     model: Model

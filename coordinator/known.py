@@ -18,8 +18,8 @@ REMEMBERED = timedelta(hours=1)
 
 
 def cautious(model: Model, published: Published) -> Model:
-    """The model as the planner is to see it: whose answers are doubted holds its blocks, so that they are no hole, but is not the
-    one server online that lets another leave them. Like one that still loads."""
+    """The model as the planner is to see it: a server whose answers are doubted holds its blocks, so that they are no hole, but
+    is not the one that lets another leave them. Like one that still loads."""
     doubted = {peer for (prefix, peer), found in published.answers.items() if prefix == model.prefix and found.doubted}
     servers = (
         replace(server, state=PeerState.JOINING) if server.peer_id in doubted and server.state is PeerState.ONLINE else server

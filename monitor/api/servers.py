@@ -77,8 +77,8 @@ class ServerPart(Document):
     )
     state: State = Field(
         description="`online` answers and serves its blocks; `full` does too, with no cache left for another session; `joining`"
-        " loads; `unreachable` did not answer, or answers nothing of use; `gone` is no longer announced; `not checked` was not dialled; `quarantined` is"
-        " set aside by the site's staff",
+        " loads; `unreachable` did not answer, or answers nothing of use; `gone` is no longer"
+        " announced; `not checked` was not dialled; `quarantined` is set aside by the site's staff",
         examples=["online"],
     )
     state_since: Moment | None = Field(description="Since when, as far as the monitor saw")

@@ -28,7 +28,6 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    prefix: str
     """`block` is asked for alone, with tensors from `seed`; who is asked in the same `round` for the same block is asked the
     very same. `network` and `precision` are for the comparison."""
 

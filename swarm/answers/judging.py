@@ -1,4 +1,5 @@
-"""Whose answer differs from that of the others, as far as that can be told. Pure: answers to the same questions in, findings out.
+"""Whose answer differs from that of the others, as far as that can be told. Pure: answers to the same questions go in,
+findings come out.
 
 Nobody here knows the right answer. Where two servers of different operators agree with each other and not with a third, at two
 different rounds, the third answers differently; where no side is larger, it is only said that they disagree. A crowd that
@@ -21,7 +22,7 @@ from swarm.wire.spans import Span
 
 APART = 0.65
 """Answers farther apart than this share of the longer one are not the same. Honest servers in float32, bfloat16, int8 and nf4
-differ by up to 0.45 on one block, nonsense from any of them by 0.97 and more (docs/planner.md)."""
+differ by up to 0.52 on one block, nonsense from any of them by 0.98 and more (docs/planner.md)."""
 OTHERS_NEEDED = 2
 """Operators who must agree against one: of two that disagree, either may be wrong."""
 ROUNDS_NEEDED = 2
@@ -65,8 +66,8 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Of one server of one model. `wrong` says what is wrong with its answers by themselves, `times` how often in a row; `against`
-    counts the operators who agreed with each other and not with it, at their most; `blocks` is where it was seen last."""
+    """Of one server of one model. `wrong` says what is wrong with its answers by themselves, `times` how often in a row;
+    `against` counts the operators who agreed with each other and not with it, at their most; `blocks` is where."""
 
     standing: Standing
     round: int
@@ -91,11 +92,16 @@ Key = tuple[str, str]
 
 
 def distance(one: Print, other: Print) -> float:
-    """Of what was added, as a share of the longer one: 0 for the same, about 1.4 for two that have nothing in common."""
-    longest = max(math.hypot(*one.numbers), math.hypot(*other.numbers))
-    if not longest or len(one.numbers) != len(other.numbers):
-        return math.inf if one != other else 0.0
-    return math.dist(one.numbers, other.numbers) / longest
+    """Of what was added, as a share of the longer one: 0 for the same, about 1.4 for two that have nothing in common. Of several
+    turns the worst counts: who answers one rightly and the others quickly has not answered."""
+    if len(one.numbers) != len(other.numbers):
+        return math.inf
+    return max((_apart(mine, others) for mine, others in zip(one.turns, other.turns, strict=True)), default=math.inf)
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> float:
+    longest = max(math.hypot(*one), math.hypot(*other))
+    return math.dist(one, other) / longest if longest else 0.0
 
 
 def judge(answers: Iterable[Answer]) -> dict[Key, Finding]:

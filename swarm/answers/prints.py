@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
 
-NUMBERS = 32
-"""Kept of each answer. Two answers' distance is then known to about a sixth of itself (two turns of 32 numbers each)."""
+NUMBERS = 64
+"""Kept of each turn. Two answers' distance is then known to about a tenth of itself."""
 ECHO = 1e-3
 """Who adds less than this share of the input has added nothing: half of what bfloat16 can tell apart at all."""
 
@@ -38,10 +38,15 @@ class Wrong(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """What is kept of the answers to one question: the length of what was added, and sums of it under random signs."""
+    """What is kept of the answers to one question: the length of what was added, and for each turn `NUMBERS` sums of it under
+    random signs."""
 
     norm: float
     numbers: tuple[float, ...]
+
+    @property
+    def turns(self) -> list[tuple[float, ...]]:
+        return [self.numbers[first : first + NUMBERS] for first in range(0, len(self.numbers), NUMBERS)]
 
 
 def question(seed: bytes, turn: int, tokens: int, width: int) -> bytes:

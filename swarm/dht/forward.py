@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
-
 from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
 from hivemind.proto import runtime_pb2
