@@ -92,8 +92,8 @@ Key = tuple[str, str]
 
 
 def distance(one: Print, other: Print) -> float:
-    """Of what was added, as a share of the longer one: 0 for the same, about 1.4 for two that have nothing in common. Of several
-    turns the worst counts: who answers one rightly and the others quickly has not answered."""
+    """Of what was added, as a share of the longer one: 0 for the same, about 1.4 for two that have nothing in common. Of
+    several turns the worst counts: who answers one rightly and the others quickly has not answered."""
     if len(one.numbers) != len(other.numbers):
         return math.inf
     return max((_apart(mine, others) for mine, others in zip(one.turns, other.turns, strict=True)), default=math.inf)

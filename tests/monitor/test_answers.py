@@ -35,7 +35,7 @@ from tests.swarms import model, peer_id
 
 pytestmark = pytest.mark.django_db
 
-KEY = ("tiny-hf", peer_id("liar"))
+WHOLE = Span(0, 4)
 
 
 def kept(kind: str) -> Print:
@@ -50,7 +50,7 @@ def at_home(name: str, start: int = 0, end: int = 4, throughput: float = 100.0, 
     return replace(server, visit=replace(server.visit, network=f"net {name}", span=server.span))
 
 
-def note(name: str, kind: str, number: int, rate: float = 96.0, at: float | None = None, span: Span = Span(0, 4)) -> Probe:
+def note(name: str, kind: str, number: int, rate: float = 96.0, at: float | None = None, span: Span = WHOLE) -> Probe:
     """One probe of a server that answers as `kind` does: `zeros` are wrong by themselves."""
     subject = Subject("tiny-hf", peer_id(name), span, block=2, round=number, network=f"net {name}", precision="none")
     found = Rate(rate, block=kept(kind), whole=kept(kind))
@@ -117,22 +117,25 @@ def test_where_no_side_is_larger_nobody_is_blamed_and_the_model_says_so(client: 
 
 
 def test_once_is_not_enough_and_three_good_rounds_clear(client: Client) -> None:
-    seeded(*LIED)
     asked(LIED, range(1))
+    seeded(*LIED)
     assert document(client)["answers"]["standing"] == "disputed"
     asked(LIED, range(1, 2))
+    seeded(*LIED)
     assert document(client)["answers"]["standing"] == "differs"
     asked(dict.fromkeys(LIED, "right"), range(2, 5))
+    seeded(*LIED)
     assert document(client)["answers"]["standing"] == "agrees"
 
 
 def test_two_wrong_answers_in_a_row_and_its_blocks_do_not_count_until_a_right_one(client: Client) -> None:
-    seeded("a", "liar")
     asked({"liar": "zeros"}, range(1))
+    seeded("a", "liar")
     once = document(client)
     assert (once["state"], once["conflict"], once["answers"]["standing"]) == ("online", "its answer is all zeros", "wrong")
     assert once["believed_tokens_per_second"] == DOUBTED_SHARE * 1000.0, "of two servers nobody knows what is usual"
     asked({"liar": "zeros"}, range(1))
+    seeded("a", "liar")
     twice = document(client)
     assert (twice["state"], twice["reachability"]["outcome"]) == ("unreachable", "wrong answer")
     assert twice["conflict"] == "its answer is all zeros, 2 times in a row"
@@ -140,6 +143,7 @@ def test_two_wrong_answers_in_a_row_and_its_blocks_do_not_count_until_a_right_on
     page = client.get(f"/p/{peer_id('liar')}").content.decode()
     assert "Not counted" in page and "look at its GPU" in page and "does not answer us" not in page
     asked({"liar": "right"}, range(1, 2))
+    seeded("a", "liar")
     assert (document(client)["state"], document(client)["conflict"]) == ("online", None)
 
 

@@ -1,4 +1,4 @@
-"""Real servers on loopback, honest and lying, asked alike: what is nonsense by itself is no rate, and the rest is told apart."""
+"""Real servers on loopback, honest and lying, asked alike: nonsense by itself is no rate, and the rest is told apart."""
 
 from __future__ import annotations
 
