@@ -114,7 +114,7 @@ def servers_of(swarm: str, peer_id: str) -> list[Known]:
     if peer_id in hidden.peers:
         return []
     rows = ServerRow.objects.filter(model__swarm=swarm, peer_id=peer_id).select_related("model").order_by("model__prefix")
-    answers = findings_of(swarm, peer_id)
+    answers = findings_of(swarm, datetime.now(UTC), peer_id)
     return [
         Known(
             row.model_id,

@@ -42,7 +42,7 @@ def store(report: CrawlReport) -> Crawl:
         crawl = _store_crawl(report)
         if report.snapshot is not None and not report.held:
             ruled = staff().rulings(report.swarm, report.snapshot.at).applied(report.snapshot)
-            ruled = doubts.applied(ruled, findings_of(report.swarm))
+            ruled = doubts.applied(ruled, findings_of(report.swarm, _moment(report.snapshot.at)))
             _store_snapshot(report.snapshot, ruled, report.indexed)
             KeptSnapshot.objects.create(crawl=crawl, document=archived(report.snapshot, crawl.pk))
         _forget_old(report.swarm, _moment(report.finished_at))

@@ -105,15 +105,19 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     known, others = evidence or Evidence(), crowd or Crowd()
     reported = record.throughput
     seen = known.rate
-    if known.doubted:
-        return _doubted(reported, known.doubted, others)
+    half = f"{known.doubted}, so no more than half a usual server"
     if reported is None:
+        if known.doubted and others.usual is not None:
+            return Belief(None, DOUBTED_SHARE * others.usual, Basis.ANSWERS, half)
         if seen is None:
             return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
         return Belief(None, seen, Basis.MEASURED, "not reported; measured")
     limits = [(declared(record, blocks), Basis.INCONSISTENT, "its own compute and network figures allow no more")]
     limits.append((device_cap(record, blocks), Basis.DEVICE, "no device of the declared class does more"))
-    if seen is not None:
+    if known.doubted:
+        # Where nobody knows what is usual, half of what it says.
+        limits.append((DOUBTED_SHARE * (reported if others.usual is None else others.usual), Basis.ANSWERS, half))
+    elif seen is not None:
         limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
     elif known.seen_s is not None and known.seen_s < SETTLED_S:
         limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"))
@@ -127,17 +131,6 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
         words = f"{len(known.clients)} clients saw {median(known.clients):,.1f} tokens/s"
         return Belief(reported, max(told, believed * CLIENTS_LEAST), Basis.CLIENTS, words)
     return Belief(reported, believed, basis, why)
-
-
-def _doubted(reported: float | None, why: str, others: Crowd) -> Belief:
-    """Half a usual server at most; where nobody knows what is usual, half of what it says."""
-    words = f"{why}, so no more than half a usual server"
-    if others.usual is None:
-        return Belief(reported, None if reported is None else DOUBTED_SHARE * reported, Basis.ANSWERS, words)
-    most = DOUBTED_SHARE * others.usual
-    if reported is not None and reported <= most:
-        return Belief(reported, reported, Basis.REPORTED, "as reported")
-    return Belief(reported, most, Basis.ANSWERS, words)
 
 
 def rate_of(timing: Timing) -> float:
@@ -208,6 +201,7 @@ def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None)
     serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
     rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
     measured = [rate for rate in rates if rate is not None]
-    alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)
-    crowd = crowd_of(measured if len(measured) >= len(serving) / 2 else (rate for rate in alone if rate is not None))
+    sound = [s for s in serving if s.peer_id not in known or not known[s.peer_id].doubted]
+    alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in sound)
+    crowd = crowd_of(measured if len(measured) >= len(sound) / 2 else (rate for rate in alone if rate is not None))
     return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

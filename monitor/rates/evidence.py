@@ -117,7 +117,7 @@ def seen_of(swarm: str, now: datetime) -> Seen:
         if row.tokens_per_s is not None:
             # The operator's own canary needs no second witness.
             told[row.prefix, row.peer_id] += [row.tokens_per_s] * (CLIENTS_NEEDED if row.trusted else 1)
-    answers = findings_of(swarm)
+    answers = findings_of(swarm, now)
     doubts = {key: of_doubt(finding) for key, finding in answers.items() if finding.doubted}
     keys = probes.keys() | told.keys() | doubts.keys()
     evidence = {
@@ -126,9 +126,9 @@ def seen_of(swarm: str, now: datetime) -> Seen:
     return Seen(evidence, dict(sums), _canaries(swarm, since), answers)
 
 
-def findings_of(swarm: str, peer_id: str = "") -> dict[Key, Finding]:
-    """What the answers of each server, or of one, come to, as of the last round."""
-    rows = AnswerFinding.objects.filter(swarm=swarm)
+def findings_of(swarm: str, now: datetime, peer_id: str = "") -> dict[Key, Finding]:
+    """What the answers of each server, or of one, come to, as of the last round; nothing where that is too long ago."""
+    rows = AnswerFinding.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR)
     return {
         (row.prefix, row.peer_id): Finding(
             Standing(row.standing), row.round, Span(row.start, row.end), row.whole, row.against, row.wrong, row.times
@@ -146,5 +146,5 @@ def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
 
 
 def forget(now: datetime) -> None:
-    for kind in (Probe, Witness, CanaryRun):
+    for kind in (Probe, Witness, CanaryRun, AnswerFinding):
         kind.objects.filter(at__lt=now - KEPT_FOR).delete()

@@ -24,7 +24,7 @@ def refresh(swarm: str, now: datetime) -> dict[Key, Finding]:
     rows = Probe.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR, round__isnull=False).order_by("at", "pk")
     answered = [row for row in rows if row.wrong or row.block_print]
     found = with_wrong(judge(_answers(answered)), _wrong(answered))
-    kept = [_row(swarm, key, finding) for key, finding in sorted(found.items())]
+    kept = [_row(swarm, key, finding, now) for key, finding in sorted(found.items())]
     with transaction.atomic():
         AnswerFinding.objects.filter(swarm=swarm).delete()
         AnswerFinding.objects.bulk_create(kept)
@@ -61,11 +61,12 @@ def _print(stored: list[float]) -> Print:
     return Print(stored[0], tuple(stored[1:]))
 
 
-def _row(swarm: str, key: Key, finding: Finding) -> AnswerFinding:
+def _row(swarm: str, key: Key, finding: Finding, now: datetime) -> AnswerFinding:
     return AnswerFinding(
         swarm=swarm,
         prefix=key[0],
         peer_id=key[1],
+        at=now,
         standing=finding.standing.value,
         round=finding.round,
         start=finding.blocks.start,

@@ -53,6 +53,7 @@ class AnswerFinding(models.Model):
     swarm = models.CharField(max_length=64)
     prefix = models.CharField(max_length=128)
     peer_id = models.CharField(max_length=64)
+    at = models.DateTimeField(help_text="When it was found")
     standing = models.CharField(max_length=16, choices=[(standing.value, standing.value) for standing in Standing])
     round = models.PositiveIntegerField()
     start = models.PositiveIntegerField()

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from swarm.answers.prints import Print
+from swarm.answers.prints import NUMBERS, Print
 from swarm.wire.spans import Span
 
 APART = 0.65
@@ -143,11 +143,17 @@ def _standing(has_others: bool, friends: int, against: int) -> Standing:
 
 
 def _near(given: Sequence[Print]) -> NDArray[np.bool_]:
-    """Which answers are the same, `[answers, answers]`."""
+    """Which answers are within the bound of each other, `[answers, answers]`: `distance` for all of them at once."""
     near = np.eye(len(given), dtype=np.bool_)
-    for row, one in enumerate(given):
-        for column in range(row + 1, len(given)):
-            near[row, column] = near[column, row] = distance(one, given[column]) <= APART
+    sizes = np.array([len(one.numbers) for one in given])
+    for size in np.unique(sizes[sizes % NUMBERS == 0]):
+        rows = np.flatnonzero(sizes == size)
+        turns = np.array([given[row].numbers for row in rows], dtype=np.float64).reshape(len(rows), -1, NUMBERS)
+        lengths = np.linalg.norm(turns, axis=2)
+        squares = lengths[:, None] ** 2 + lengths[None, :] ** 2 - 2.0 * np.einsum("itn,jtn->ijt", turns, turns)
+        longest = np.maximum(lengths[:, None], lengths[None, :])
+        near[np.ix_(rows, rows)] = (np.sqrt(np.maximum(squares, 0.0)) <= APART * longest).all(axis=2) & bool(size)
+    np.fill_diagonal(near, True)
     return near
 
 

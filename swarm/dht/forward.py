@@ -163,10 +163,11 @@ async def _pass(p2p: P2P, peer: PeerID, uids: str, buffer: bytes, tokens: int, w
     if len(reply.tensors) < 1:
         raise _Unusable(Wrong.SHAPE)
     tensor = reply.tensors[0]
-    if tensor.compression != runtime_pb2.CompressionType.NONE:
+    if tensor.compression not in (runtime_pb2.CompressionType.NONE, runtime_pb2.CompressionType.FLOAT16):
         # Nobody asked for it; and what cannot be read cannot be believed to have been computed.
         raise _Unusable(None)
-    answer = prints.answered(tensor.buffer, tensor.dtype, tensor.size, tokens, width)
+    dtype = "float16" if tensor.compression == runtime_pb2.CompressionType.FLOAT16 else tensor.dtype
+    answer = prints.answered(tensor.buffer, dtype, tensor.size, tokens, width)
     wrong = answer if isinstance(answer, Wrong) else prints.wrong(answer, prints.asked(buffer, tokens, width))
     if isinstance(answer, Wrong) or wrong is not None:
         raise _Unusable(wrong)

@@ -228,7 +228,9 @@ def test_a_doubted_server_is_not_the_one_that_lets_another_leave() -> None:
 def test_findings_end_with_the_probes_that_they_rest_on() -> None:
     asked(LIED)
     assert AnswerFinding.objects.get(peer_id=peer_id("liar")).standing == Standing.DIFFERS
-    findings.refresh(SWARM, datetime.now(UTC) + evidence.COUNTS_FOR + timedelta(seconds=1))
+    later = datetime.now(UTC) + evidence.COUNTS_FOR + timedelta(seconds=1)
+    assert not evidence.findings_of(SWARM, later), "also where no round has run since"
+    findings.refresh(SWARM, later)
     assert not AnswerFinding.objects.exists()
 
 
@@ -252,7 +254,8 @@ def test_without_comparison_nothing_changes(client: Client) -> None:
     ],
 )
 def test_the_database_refuses_what_cannot_be(wrong: dict[str, Any]) -> None:
-    good = {"swarm": "main", "prefix": "m", "peer_id": "p", "standing": "agrees", "round": 1, "start": 0, "end": 4}
+    now = datetime.now(UTC)
+    good = {"swarm": "main", "prefix": "m", "peer_id": "p", "at": now, "standing": "agrees", "round": 1, "start": 0, "end": 4}
     with pytest.raises(IntegrityError), transaction.atomic():
         AnswerFinding.objects.create(**{**good, **wrong})
     AnswerFinding.objects.create(**good)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from swarm.answers.judging import (
     Question,
     Standing,
     WrongAnswers,
+    _near,
+    distance,
     judge,
     with_wrong,
 )
@@ -150,6 +153,16 @@ def test_order_does_not_matter_and_no_majority_is_ever_blamed(servers: dict[str,
         larger = [{of for k, of in servers.values() if k == other and of != operator} for other in "xyz" if other != kind]
         blamed = any(len(side) >= OTHERS_NEEDED and len(side) > len(own) for side in larger)
         assert (found[f"{name}@{operator}"] == "differs") == blamed
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), st.floats(0.0, 0.9), st.sampled_from([64, 128])), max_size=6))
+def test_all_at_once_is_as_one_by_one(servers: list[tuple[str, float, int]]) -> None:
+    given = [replace(p := printed(kind, loss, n), numbers=p.numbers[:size]) for n, (kind, loss, size) in enumerate(servers)]
+    near = _near(given)
+    for row, one in enumerate(given):
+        for column, other in enumerate(given):
+            if abs((found := distance(one, other)) - APART) > 1e-6:
+                assert near[row, column] == (found <= APART or row == column)
 
 
 @pytest.mark.parametrize("rounding", [0.01, 0.2, 0.4])
