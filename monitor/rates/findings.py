@@ -10,20 +10,26 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Max, Q
 
 from monitor.rates.evidence import COUNTS_FOR, Key
 from monitor.rates.models import AnswerFinding, Probe
 from monitor.rates.questions import HIDDEN
-from swarm.answers.judging import Answer, Finding, Question, WrongAnswers, judge, with_wrong
+from swarm.answers.judging import ROUNDS_REMEMBERED, Answer, Finding, Question, WrongAnswers, judge, with_wrong
 from swarm.answers.prints import Print
 from swarm.wire.spans import Span
+
+ROUNDS_READ = ROUNDS_REMEMBERED + 2
+"""A server misses a round now and then; 500 servers of one span are compared in 3 s."""
 
 
 def refresh(swarm: str, now: datetime) -> dict[Key, Finding]:
     """Makes the findings of a swarm anew from the probes that count now."""
     rows = Probe.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR, round__isnull=False).order_by("at", "pk")
-    answered = [row for row in rows if row.wrong or row.block_print]
-    found = with_wrong(judge(_answers(answered)), _wrong(answered))
+    newest = rows.aggregate(newest=Max("round"))["newest"] or 0
+    compared = rows.filter(round__gt=newest - ROUNDS_READ, block_print__isnull=False)
+    answered = rows.filter(Q(block_print__isnull=False) | ~Q(wrong="")).defer("block_print", "whole_print")
+    found = with_wrong(judge(_answers(compared)), _wrong(answered))
     kept = [_row(swarm, key, finding, now) for key, finding in sorted(found.items())]
     with transaction.atomic():
         AnswerFinding.objects.filter(swarm=swarm).delete()
