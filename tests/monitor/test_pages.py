@@ -170,9 +170,9 @@ def test_records_left_out_are_listed_with_reasons(client: Client) -> None:
 
 def test_the_number_of_queries_does_not_depend_on_the_size_of_the_swarm(client: Client, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
     seed(model(4, online("a", 0, 4)))
-    # A savepoint and its release, the last crawl, the last success and whether it still is, models, servers, rates (probes, answers,
-    # clients, canaries), days; who is hidden, the staff's rulings and banners; the leases of the one model; and its last day,
-    # with its number: those two and the days at most twice a minute.
+    # A savepoint and its release, the last crawl, the last success and whether it still is, models, servers, rates (probes,
+    # clients, answers, canaries), days; who is hidden, the staff's rulings and banners; the leases of the one model; and its
+    # last day, with its number: those two and the days at most twice a minute.
     with django_assert_num_queries(18):
         page(client)
     with django_assert_num_queries(15):
