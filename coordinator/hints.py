@@ -14,7 +14,7 @@ from statistics import median
 from django.db import connection, transaction
 
 from coordinator import explain, followers, leases, plans, signs
-from coordinator.known import circumstances
+from coordinator.known import cautious, circumstances
 from coordinator.models import Follower, Lease, Phase
 from coordinator.tallies import STAY, tally
 from monitor.queries import watch_everyone
@@ -36,10 +36,11 @@ OPEN_LEASES_OF_AN_ADDRESS = 32
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One model as the monitor sees it now, and the promises that are open on it."""
+    """One model as the monitor sees it now, `planned` as the planner is to see it, and the promises that are open on it."""
 
     swarm: str
     model: Model
+    planned: Model
     at: datetime
     now: datetime
     known: Circumstances
@@ -115,7 +116,7 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         others = seen.promises(but=lease.peer_id)
         code = ReasonCode(lease.reason_code)
         objection = still_useful(
-            seen.model, lease.peer_id, lease.span, lease.origin, others, reason_code=code, known=seen.known
+            seen.planned, lease.peer_id, lease.span, lease.origin, others, reason_code=code, known=seen.known
         )
         if objection is not None:
             return _stale(lease, objection, now)
@@ -137,7 +138,8 @@ def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
     if model is None:
         return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    return Seen(swarm, model, at, now, circumstances(swarm, model, published, now), watched.rulings.quarantined)
+    known = circumstances(swarm, model, published, now)
+    return Seen(swarm, model, cautious(model, published), at, now, known, watched.rulings.quarantined)
 
 
 def _take_back(seen: Seen) -> None:
@@ -173,7 +175,7 @@ def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str
 def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Advice:
     serving = request.current.to_span() if request.current else None
     return advise(
-        seen.model,
+        seen.planned,
         request.peer,
         request.num_blocks_max if serving is None else request.num_blocks,
         serving=serving,

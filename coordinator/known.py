@@ -5,15 +5,27 @@ and throughput, not only holes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from coordinator.models import Lease, Phase
 from monitor.published import Published, ages_of, beliefs
 from swarm.placement import Circumstances
-from swarm.snapshot import Model
+from swarm.snapshot import Model, PeerState
 
 REMEMBERED = timedelta(hours=1)
 """Moves longer ago than this weigh nothing: the planner's cool-down is half of it."""
+
+
+def cautious(model: Model, published: Published) -> Model:
+    """The model as the planner is to see it: a server whose answers are doubted holds its blocks, so that they are no hole, but
+    is not the one that lets another leave them. Like one that still loads."""
+    doubted = {peer for (prefix, peer), found in published.answers.items() if prefix == model.prefix and found.doubted}
+    servers = (
+        replace(server, state=PeerState.JOINING) if server.peer_id in doubted and server.state is PeerState.ONLINE else server
+        for server in model.servers
+    )
+    return replace(model, servers=tuple(servers))
 
 
 def circumstances(swarm: str, model: Model, published: Published, now: datetime) -> Circumstances:

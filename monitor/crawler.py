@@ -23,7 +23,7 @@ from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.bulk import Heard
 from swarm.dht.canary import sings
-from swarm.dht.forward import LIMIT_S, measure
+from swarm.dht.forward import LIMIT_S, Asked, measure
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_keys
@@ -153,11 +153,13 @@ class Crawler:
     def measure(self, subject: Subject) -> Rate:
         """Raises SwarmError where our own end does not work: that says nothing about the server."""
         node = self._living_node()
-        asked = measure(node.p2p, subject.peer_id, subject.prefix, subject.span, subject.idle_cache_tokens)
-        found = self._loop.run(asked, LIMIT_S + STOP_TIMEOUT_S)
+        what = Asked(subject.block, subject.seed) if subject.block is not None and subject.seed is not None else None
+        pass_ = measure(node.p2p, subject.peer_id, subject.prefix, subject.span, subject.idle_cache_tokens, LIMIT_S, what)
+        found = self._loop.run(pass_, LIMIT_S + STOP_TIMEOUT_S)
         if found.timing is None:
             self._loop.run(node.check_alive(), STOP_TIMEOUT_S)
-        return Rate(rate_of(found.timing) if found.timing else None, found.why, found.cache_tokens)
+        speed = rate_of(found.timing) if found.timing else None
+        return Rate(speed, found.why, found.cache_tokens, found.wrong, found.block, found.whole)
 
     def stop(self) -> None:
         with self._node_lock:

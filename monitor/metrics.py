@@ -7,13 +7,15 @@ until the fifth, and then vanish too, so that an alert on absence fires and none
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from monitor.published import CrawlFacts, Standing, Watch, standings
 from monitor.serving import FULL, QUARANTINED, cache_left_of, shown_state
+from swarm.answers.judging import Finding
+from swarm.answers.judging import Standing as AnswerStanding
 from swarm.coverage import Verdict
 from swarm.snapshot import PeerState
 
@@ -36,6 +38,7 @@ class SwarmCollector(Collector):
             yield from _block_metrics(found)
             absent = {prefix: [shown_state(s) for s in servers] for prefix, servers in published.absent.items()}
             yield _servers(found, absent)
+            yield _answers((item.model.prefix for item in found), published.answers)
 
 
 def shown(seen: Watch) -> bool:
@@ -139,6 +142,17 @@ def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
                 speed.add_metric(where, block.throughput)
     yield servers
     yield speed
+
+
+def _answers(prefixes: Iterable[str], answers: Mapping[tuple[str, str], Finding]) -> Metric:
+    family = GaugeMetricFamily(
+        "swarm_answers", "Servers by what their answers to small forward passes come to", labels=["model", "standing"]
+    )
+    counts = Counter((prefix, finding.standing) for (prefix, _), finding in answers.items())
+    for prefix in prefixes:
+        for standing in AnswerStanding:
+            family.add_metric([prefix, standing.value], counts[prefix, standing])
+    return family
 
 
 def _servers(found: Iterable[Standing], absent: dict[str, list[str]]) -> Metric:

@@ -188,6 +188,8 @@ def _words(subject: Subject, now: float) -> str:
         return f"Joining: loading {blocks} of {name} for {ago(now - sighting.state_since)}"
     if server.state is PeerState.LEAVING:
         return f"Leaving: it says that it stops serving {blocks} of {name}"
+    if server.state is PeerState.UNREACHABLE and server.visit and server.visit.outcome is Outcome.WRONG_ANSWER:
+        return f"Not counted: it answers for {blocks} of {name}, and {server.visit.detail}"
     if server.state is PeerState.UNREACHABLE:
         return f"Unreachable: announced for {blocks} of {name}, but it does not answer us"
     if server.state is PeerState.NOT_CHECKED:
@@ -213,6 +215,11 @@ def _advice(server: Server) -> tuple[str, ...]:
     outcome = server.visit.outcome if server.visit else None
     if outcome is Outcome.NOT_HELD:
         return ("It answers, but not for these blocks: it may have moved a moment ago. If this stays, restart it.",)
+    if outcome is Outcome.WRONG_ANSWER:
+        return (
+            "It can be reached, but what it computes is wrong: look at its GPU and its files. Restart it.",
+            "It counts again after its next right answer to our small forward pass, within 10 minutes or so.",
+        )
     if outcome is Outcome.PROTOCOL_ABSENT:
         return ("The peer is there, but no server runs behind it: look at the server's log.",)
     return (

@@ -7,13 +7,14 @@ snapshot too old to be believed is `unknown` everywhere at once. Times are Unix 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from monitor.progress import Progress
 from monitor.rates.facts import CanaryFacts, Told
 from monitor.rulings import NO_RULINGS, Rulings
 from monitor.serving import ClientRoute, client_route
+from swarm.answers.judging import Finding
 from swarm.coverage import Coverage, Verdict, coverage
 from swarm.snapshot import AddressState, Model, Server, Snapshot
 from swarm.throughput import Belief, Evidence, believed_rates
@@ -77,8 +78,8 @@ class Published:
     `snapshot_id` names the snapshot for ever: it is the id of the crawl that made it. `held` says why what was crawled since is
     not believed: then this is all there is to show, and it is stale. `absent` holds by prefix the servers that the snapshot
     does not have any more (gone) or could not read (not checked); `sightings` is by prefix and peer id, `verdict_since` by
-    prefix. `evidence` of rates, what clients `told`, and how far `loading` has come, are by prefix and peer id, the newest
-    canaries by prefix.
+    prefix. `evidence` of rates, what clients `told`, what the `answers` come to, and how far `loading` has come, are by prefix
+    and peer id, the newest canaries by prefix.
     """
 
     snapshot: Snapshot
@@ -93,6 +94,7 @@ class Published:
     evidence: Mapping[tuple[str, str], Evidence] = field(default_factory=dict)
     told: Mapping[tuple[str, str], Told] = field(default_factory=dict)
     canaries: Mapping[str, CanaryFacts] = field(default_factory=dict)
+    answers: Mapping[tuple[str, str], Finding] = field(default_factory=dict)
     loading: Mapping[tuple[str, str], Loading] = field(default_factory=dict)
     snapshot_id: int = 0
 
@@ -180,10 +182,7 @@ def beliefs(published: Published, model: Model, now: float | None = None) -> dic
     ages = ages_of(published, model.prefix, published.read_at if now is None else now)
     own = {peer_id: item for (of, peer_id), item in published.evidence.items() if of == model.prefix}
     nothing = Evidence()
-    known = {
-        peer_id: Evidence(own.get(peer_id, nothing).measured, ages.get(peer_id), own.get(peer_id, nothing).clients)
-        for peer_id in own.keys() | ages.keys()
-    }
+    known = {peer_id: replace(own.get(peer_id, nothing), seen_s=ages.get(peer_id)) for peer_id in own.keys() | ages.keys()}
     return believed_rates(model, known)
 
 

@@ -18,7 +18,8 @@ from monitor.hiding.rules import HiddenList, redacted, server_of
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
 from monitor.privacy import dropped_without_addresses, record_without_addresses, without_addresses
 from monitor.published import CrawlFacts, Published, Sighting, Watch
-from monitor.rates.evidence import seen_of
+from monitor.rates.doubts import held_against, shown
+from monitor.rates.evidence import findings_of, seen_of
 from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
 from monitor.telling import heard
@@ -67,7 +68,7 @@ def watch(swarm: str, now: float | None = None) -> Watch:
 @whole
 def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = None) -> Watch:
     """As `watch`, with those who are hidden from everyone: for what is told to nobody, or to who names them. `obey` are other
-    rulings than those of now."""
+    rulings than those of now; then nobody's answers are held against him either."""
     read_at = time.time() if now is None else now
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     with transaction.atomic():
@@ -82,7 +83,7 @@ def watch_everyone(swarm: str, now: float | None = None, obey: Rulings | None = 
             doubted = last if last.outcome == CrawlOutcome.HELD else vain.filter(outcome=CrawlOutcome.HELD).newest()
             held = doubted.reason if doubted else ""
         failure = last.reason if last and last.outcome == CrawlOutcome.FAILED else ""
-        published = _published(success, read_at, interval_s, failure, held, rulings) if success else None
+        published = _published(success, read_at, interval_s, failure, held, rulings, obey is None) if success else None
         if success is not None and newest_success(swarm) != success.pk:
             raise Torn
     return Watch(
@@ -121,16 +122,17 @@ def newest_success(swarm: str) -> int:
 
 
 def servers_of(swarm: str, peer_id: str) -> list[Known]:
-    """What may be told of one peer, for each model that it serves or served within the last week. Two queries."""
+    """What may be told of one peer, for each model that it serves or served within the last week. Three queries."""
     hidden = hidden_list()
     if peer_id in hidden.peers:
         return []
     rows = ServerRow.objects.filter(model__swarm=swarm, peer_id=peer_id).select_related("model").order_by("model__prefix")
+    answers = findings_of(swarm, datetime.now(UTC), peer_id)
     return [
         Known(
             row.model_id,
             _model(row.model, []),
-            server_of(_server(row), hidden),
+            server_of(held_against(_server(row), answers.get((row.model.prefix, row.peer_id))), hidden),
             Sighting(row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()),
         )
         for row in rows
@@ -182,7 +184,7 @@ def last_success_at(swarm: str) -> float | None:
 
 
 def _published(
-    crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str, rulings: Rulings = NO_RULINGS
+    crawl: Crawl, read_at: float, interval_s: float, failure: str, held: str, rulings: Rulings, judging: bool
 ) -> Published:
     assert crawl.observed_at is not None  # a constraint of the table: a crawl that succeeded has its time
     # Sorted here and not by Postgres, whose order of letters depends on its collation.
@@ -193,6 +195,7 @@ def _published(
     sightings: dict[tuple[str, str], Sighting] = {}
     prefixes = {model.pk: model.prefix for model in models}
     rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
+    answers = rates.answers if judging else {}
     for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
         sightings[prefixes[row.model_id], row.peer_id] = Sighting(
@@ -201,7 +204,7 @@ def _published(
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),
-        models=tuple(_model(row, present[row.pk]) for row in models),
+        models=tuple(shown(_model(row, present[row.pk]), answers) for row in models),
         dropped=tuple(dropped_without_addresses(Dropped(**record)) for record in crawl.dropped),
     )
     return Published(
@@ -217,6 +220,7 @@ def _published(
         evidence=rates.evidence,
         told=rates.told,
         canaries=rates.canaries,
+        answers=answers,
         loading=loading_of(crawl.swarm)
         if any(s.state is PeerState.JOINING for m in snapshot.models for s in m.servers)
         else {},

@@ -17,6 +17,8 @@ from monitor.crawl import CrawlReport
 from monitor.history.record import record
 from monitor.models import KEPT_FOR, SNAPSHOTS_KEPT_FOR, Crawl, CrawlOutcome, KeptSnapshot, ServerRow, WatchedModel
 from monitor.privacy import without_addresses
+from monitor.rates import doubts
+from monitor.rates.evidence import findings_of
 from monitor.rows import record_to_json
 from monitor.rulings import staff
 from swarm.coverage import coverage
@@ -40,6 +42,7 @@ def store(report: CrawlReport) -> Crawl:
         crawl = _store_crawl(report)
         if report.snapshot is not None and not report.held:
             ruled = staff().rulings(report.swarm, report.snapshot.at).applied(report.snapshot)
+            ruled = doubts.applied(ruled, findings_of(report.swarm, _moment(report.snapshot.at)))
             _store_snapshot(report.snapshot, ruled, report.indexed)
             KeptSnapshot.objects.create(crawl=crawl, document=archived(report.snapshot, crawl.pk))
         _forget_old(report.swarm, _moment(report.finished_at))
@@ -78,7 +81,7 @@ def _store_crawl(report: CrawlReport) -> Crawl:
 
 
 def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]) -> None:
-    """Servers as they are; verdicts as the site's staff has ruled: rulings end, and what was seen stays."""
+    """Servers as they are; verdicts as the site's staff has ruled and answers have it: both end, and what was seen stays."""
     at = _moment(snapshot.at)
     stored = {row.prefix: row for row in WatchedModel.objects.of(snapshot.swarm)}
     WatchedModel.objects.bulk_create(

@@ -42,6 +42,7 @@ _VISITS = {
     Outcome.NO_ADDRESS: "the swarm knows no address of it",
     Outcome.TIMEOUT: "it did not answer in time",
     Outcome.ERROR: "asking it for its blocks failed",
+    Outcome.WRONG_ANSWER: "it answers, but what it computes is wrong, so that its blocks do not count",
 }
 
 REASONS = {

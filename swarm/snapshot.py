@@ -47,6 +47,8 @@ class Outcome(StrEnum):
     NO_ADDRESS = "no address"
     TIMEOUT = "timeout"
     ERROR = "error"
+    WRONG_ANSWER = "wrong answer"
+    """It answers for its blocks, and what it computes with them is nothing (`swarm.answers`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,9 @@ class Visit:
     @property
     def reached(self) -> bool:
         """Whether anybody was there, whatever was said."""
-        return self.outcome in (Outcome.ANSWERED, Outcome.NOT_HELD, Outcome.PROTOCOL_ABSENT, Outcome.ERROR)
+        return self.outcome in (
+            Outcome.ANSWERED, Outcome.NOT_HELD, Outcome.PROTOCOL_ABSENT, Outcome.ERROR, Outcome.WRONG_ANSWER
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

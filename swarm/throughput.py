@@ -34,6 +34,9 @@ LINE_TOKENS_PER_S = 80_000.0
 """Hidden states of 2,048 half-precision numbers over 2.6 Gbit/s: no volunteer's line passes more."""
 CLIENTS_NEEDED = 3
 """Fewer witnesses prove nothing: a peer id costs nothing, an address little."""
+DOUBTED_SHARE = 0.5
+"""Of a usual server, for one whose answers are doubted: quick nonsense must gain nothing, and a crowd that frames an honest
+server must not take it out of the plan."""
 CLIENTS_LEAST = 0.5
 """Clients see one server among others, from where they sit; and whoever would demote a peer poses as a few of them. They lower
 what is believed to half at most, and never raise it."""
@@ -60,6 +63,7 @@ class Basis(StrEnum):
     NEWCOMER = "newcomer"
     CROWD = "other servers"
     CLIENTS = "clients"
+    ANSWERS = "its answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +79,17 @@ class Belief:
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What is known of a server beside its record, in tokens per second: what our own probes measured, newest last, and what
-    clients saw, one figure for each witness; and for how long it is seen."""
+    clients saw, one figure for each witness; and for how long it is seen. `doubted` says what speaks against its answers: then
+    how fast they came says nothing."""
 
     measured: Sequence[float] = ()
     seen_s: float | None = None
     clients: Sequence[float] = ()
+    doubted: str = ""
 
     @property
     def rate(self) -> float | None:
-        return median(self.measured) if self.measured else None
+        return median(self.measured) if self.measured and not self.doubted else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +105,19 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
     known, others = evidence or Evidence(), crowd or Crowd()
     reported = record.throughput
     seen = known.rate
+    half = f"{known.doubted}, so no more than half a usual server"
     if reported is None:
+        if known.doubted and others.usual is not None:
+            return Belief(None, DOUBTED_SHARE * others.usual, Basis.ANSWERS, half)
         if seen is None:
             return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
         return Belief(None, seen, Basis.MEASURED, "not reported; measured")
     limits = [(declared(record, blocks), Basis.INCONSISTENT, "its own compute and network figures allow no more")]
     limits.append((device_cap(record, blocks), Basis.DEVICE, "no device of the declared class does more"))
-    if seen is not None:
+    if known.doubted:
+        # Where nobody knows what is usual, half of what it says.
+        limits.append((DOUBTED_SHARE * (reported if others.usual is None else others.usual), Basis.ANSWERS, half))
+    elif seen is not None:
         limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
     elif known.seen_s is not None and known.seen_s < SETTLED_S:
         limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"))
@@ -189,6 +201,7 @@ def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None)
     serving = [server for server in model.servers if server.state is PeerState.ONLINE or server.awaited]
     rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
     measured = [rate for rate in rates if rate is not None]
-    alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)
-    crowd = crowd_of(measured if len(measured) >= len(serving) / 2 else (rate for rate in alone if rate is not None))
+    sound = [s for s in serving if s.peer_id not in known or not known[s.peer_id].doubted]
+    alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in sound)
+    crowd = crowd_of(measured if len(measured) >= len(sound) / 2 else (rate for rate in alone if rate is not None))
     return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

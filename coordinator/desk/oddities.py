@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from monitor.published import Published, ago
+from monitor.rates.words import of_doubt
 from monitor.tables import why_state
 from swarm.snapshot import PeerState
 
@@ -67,8 +68,13 @@ def doubles(published: Published, moves: Mapping[str, int]) -> tuple[Double, ...
 def _conflicts(published: Published) -> Iterable[Double]:
     for model in published.snapshot.models:
         for server in model.servers:
-            if server.conflict:
-                yield Double("record against answer", server.peer_id, server.conflict, (server.peer_id,))
+            finding = published.answers.get((model.prefix, server.peer_id))
+            doubt = of_doubt(finding) if finding is not None else ""
+            record = server.conflict.removesuffix(doubt).removesuffix("; ")
+            if record:
+                yield Double("record against answer", server.peer_id, record, (server.peer_id,))
+            if doubt:
+                yield Double("answers against others'", server.peer_id, doubt, (server.peer_id,))
 
 
 def _restless(moves: Mapping[str, int]) -> Iterable[Double]:

@@ -18,10 +18,11 @@ from monitor.published import MISSED_INTERVALS, ago
 from monitor.serving import FULL, QUARANTINED
 from monitor.tables import JOINING_LONG_S, STATE_SYMBOLS
 from monitor.verdicts import SYMBOLS
+from swarm.answers import judging
 from swarm.coverage import THIN_REDUNDANCY, Verdict
 from swarm.skew import CLOCKS_AGREE_S
 from swarm.snapshot import MAX_RECORD_LIFE_S, PeerState
-from swarm.throughput import SETTLED_S, SLACK
+from swarm.throughput import DOUBTED_SHARE, SETTLED_S, SLACK
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ STATES: Mapping[PeerState, tuple[str, str]] = {
     ),
     PeerState.LEAVING: ("It says goodbye.", "It serves no new request."),
     PeerState.UNREACHABLE: (
-        "It announces to be online, and did not answer us.",
+        "It announces to be online, and did not answer us, or computed nothing: zeros, no numbers, or just what it was sent.",
         "Its blocks do not count. Others may still reach it.",
     ),
     PeerState.GONE: (
@@ -90,7 +91,8 @@ INCIDENTS: Mapping[Kind, str] = {
 }
 
 UNKNOWNS = (
-    "Whether a server computes rightly: we ask whether it holds its blocks, not what it makes of them.",
+    "Whether a server computes rightly for you: now and then we compare its answers with those of others, where there are any;"
+    " a crowd that lies alike looks right.",
     "Throughput, cache and version are what servers say of themselves, unless a page says that they were measured.",
     "Who runs a server: names are what servers call themselves, and anyone may take any name.",
     "What happened between two checks: times of an incident are given as a span, from when all was last well.",
@@ -150,6 +152,22 @@ def _believing(interval_s: float) -> tuple[Figure, ...]:
         ),
         Figure(
             "A measured rate may be exceeded by", f"{SLACK - 1:.0%}", "More than that of what a server reports is not believed."
+        ),
+        Figure(
+            "Its answers differ where",
+            f"{judging.OTHERS_NEEDED} networks or more agree against it",
+            f"At {judging.ROUNDS_NEEDED} of its last {judging.ROUNDS_REMEMBERED} comparisons. It is shown so, and its speed"
+            f" counts as {DOUBTED_SHARE:.0%} of a usual one's at most; its blocks still count, since a crowd can lie.",
+        ),
+        Figure(
+            "Two answers differ by",
+            f"{judging.APART:.0%} of what the blocks add",
+            "Less is what four bits lose; nonsense is farther away.",
+        ),
+        Figure(
+            "Nothing is computed where",
+            f"{judging.WRONG_NEEDED} answers in a row are wrong by themselves",
+            "Then its blocks do not count until it answers rightly.",
         ),
         Figure("A server is settled after", ago(SETTLED_S), "Until then it counts as a usual one at most."),
     )

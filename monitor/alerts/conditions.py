@@ -12,7 +12,7 @@ from functools import cached_property
 from monitor.alerts.rules import Finding, Topic
 from monitor.published import MISSED_INTERVALS, Standing, Watch, standings
 from monitor.times import Moment
-from swarm.snapshot import PeerState, Server
+from swarm.snapshot import Outcome, PeerState, Server
 from swarm.wire.spans import in_words, runs
 
 _LOST = {
@@ -126,7 +126,8 @@ def _peer(wish: Wish, look: Look) -> Finding:
 
 def _lost(lost: list[tuple[str, Server]]) -> str:
     prefix, server = lost[0]
-    return f"{_LOST[server.state]}: {server.span.in_words()} of {prefix}."
+    wrong = server.visit is not None and server.visit.outcome is Outcome.WRONG_ANSWER
+    return f"{'gives wrong answers' if wrong else _LOST[server.state]}: {server.span.in_words()} of {prefix}."
 
 
 def _bootstrap(wish: Wish, look: Look) -> Finding:

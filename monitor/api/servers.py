@@ -15,14 +15,17 @@ from monitor.api.typed import Document, Fresh, Moment, OfModel, Pair, PeerId, Pr
 from monitor.documents import server_document
 from monitor.published import Watch, beliefs
 from monitor.serving import FULL, QUARANTINED
+from swarm.answers.judging import Standing
 from swarm.snapshot import Outcome, PeerState
 
 router = Router(tags=["servers"])
 
 State = Literal["online", "joining", "leaving", "unreachable", "gone", "not checked", "full", "quarantined"]
-OutcomeWord = Literal["answered", "not held", "protocol absent", "refused", "no address", "timeout", "error"]
+OutcomeWord = Literal["answered", "not held", "protocol absent", "refused", "no address", "timeout", "error", "wrong answer"]
+StandingWord = Literal["alone", "agrees", "disputed", "differs", "wrong"]
 assert set(State.__args__) == {*(state.value for state in PeerState), FULL, QUARANTINED}  # type: ignore[attr-defined]
 assert set(OutcomeWord.__args__) == {outcome.value for outcome in Outcome}  # type: ignore[attr-defined]
+assert set(StandingWord.__args__) == {standing.value for standing in Standing}  # type: ignore[attr-defined]
 
 
 class Reachability(Document):
@@ -43,6 +46,20 @@ class Belief(Document):
     reason: str = Field(examples=["measured 40 s ago"])
 
 
+class Answers(Document):
+    """What its answers to the monitor's small forward passes come to, beside those of others who were asked the same."""
+
+    standing: StandingWord = Field(
+        description="`alone`: nobody of another network was asked the same; `agrees` with most of those who were; `disputed`:"
+        " they do not agree, and it cannot be told who is right; `differs`: two networks or more agree with each other and not"
+        " with it, at two rounds or more; `wrong` by itself: not finite, all zeros, the input, another shape",
+        examples=["agrees"],
+    )
+    blocks: Pair = Field(description="What it was asked for", examples=[[7, 8]])
+    against: int = Field(description="Networks that agree with each other and not with it, at most", examples=[0], ge=0)
+    words: str | None = Field(description="Null where nothing speaks against its answers", examples=[None])
+
+
 class Told(Document):
     """Reports of clients, which are strangers' words."""
 
@@ -60,8 +77,8 @@ class ServerPart(Document):
     )
     state: State = Field(
         description="`online` answers and serves its blocks; `full` does too, with no cache left for another session; `joining`"
-        " loads; `unreachable` did not answer; `gone` is no longer announced; `not checked` was not dialled; `quarantined` is"
-        " set aside by the site's staff",
+        " loads; `unreachable` did not answer, or answers nothing of use; `gone` is no longer"
+        " announced; `not checked` was not dialled; `quarantined` is set aside by the site's staff",
         examples=["online"],
     )
     state_since: Moment | None = Field(description="Since when, as far as the monitor saw")
@@ -79,7 +96,9 @@ class ServerPart(Document):
     version: str | None = Field(description="Of its software", examples=["2.3.0"])
     using_relay: bool | None = Field(description="Whether others reach it through a relay only, as it says", examples=[False])
     conflict: str | None = Field(
-        description="Where its record and its own answer contradict each other: then the answer counts", examples=[None]
+        description="Where its record and its own answer contradict each other: then the answer counts; or what speaks against"
+        " its answers",
+        examples=[None],
     )
     quarantined: str | None = Field(
         description="Why this site's staff has it count for nothing, and until when", examples=[None]
@@ -95,6 +114,7 @@ class ServerPart(Document):
     measured_tokens_per_second: float | None = Field(
         description="As the monitor measured it; null where it has not lately", examples=[211.4]
     )
+    answers: Answers | None = Field(description="Null where none was looked at lately")
     clients: Told | None = Field(description="What clients reported lately; null where none did")
 
 

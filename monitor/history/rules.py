@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from swarm.coverage import Coverage, coverage
-from swarm.snapshot import Model, PeerState, Server
+from swarm.snapshot import Model, Outcome, PeerState, Server
 from swarm.wire.spans import in_words, runs
 
 THIN_FOR_S = 1_800.0
@@ -37,6 +37,7 @@ class How(StrEnum):
     VANISHED = "its announcement ran out"
     JOINING = "is loading again"
     QUARANTINED = "was set aside by the site's staff"
+    WRONG = "gave wrong answers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +178,8 @@ def _how(before: Server, now: Server | None) -> How:
         return How.VANISHED
     if now.quarantined:
         return How.QUARANTINED
+    if now.visit is not None and now.visit.outcome is Outcome.WRONG_ANSWER:
+        return How.WRONG
     if now.state is PeerState.LEAVING:
         return How.NORMALLY
     if now.state in (PeerState.ONLINE, PeerState.JOINING):

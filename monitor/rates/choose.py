@@ -1,11 +1,12 @@
-"""Whom to measure now: few at a time, in turn, nobody twice within the hour. Pure."""
+"""Whom to measure now: few at a time, in turn, nobody twice within the hour; and on which block. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from swarm.snapshot import PeerState, Snapshot
+from monitor.rates.questions import Round, asked_alike, holders_of, network_of
+from swarm.snapshot import Model, PeerState, Server, Snapshot
 from swarm.wire.spans import Span
 
 AT_ONCE = 4
@@ -27,16 +28,26 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
+    """`block` is asked for alone, with tensors from `seed`; who is asked in the same `round` for the same block is asked the
+    very same. `network` and `precision` are for the comparison."""
+
     prefix: str
     peer_id: str
     span: Span
     idle_cache_tokens: int | None = None
+    block: int | None = None
+    round: int | None = None
+    seed: bytes | None = None
+    network: str = ""
+    precision: str = ""
 
 
-def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float) -> tuple[Subject, ...]:
+def choose(
+    snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float, round_: Round | None = None
+) -> tuple[Subject, ...]:
     """Those that answered the last crawl and were never measured come first, then those longest ago; of a peer that serves two
-    models only one is measured in a round."""
-    waiting: list[tuple[float, str, str, Subject]] = []
+    models only one is measured in a round. With `round_` each is given the block on which it can be compared best."""
+    waiting: list[tuple[float, str, str, Model, Server, int | None]] = []
     for model in snapshot.models:
         for server in model.servers:
             if server.state is not PeerState.ONLINE or server.visit is None or not server.visit.answered:
@@ -45,11 +56,20 @@ def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float)
             if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else IN_VAIN_AFTER_S):
                 continue
             idle = last.cache_tokens if last else None
-            subject = Subject(model.prefix, server.peer_id, server.span, idle)
-            waiting.append((last.at if last else 0.0, server.peer_id, model.prefix, subject))
+            waiting.append((last.at if last else 0.0, server.peer_id, model.prefix, model, server, idle))
     chosen: dict[str, Subject] = {}
-    for _, peer_id, _, subject in sorted(waiting, key=lambda item: item[:3]):
+    for _, peer_id, prefix, model, server, idle in sorted(waiting, key=lambda item: item[:3]):
         if len(chosen) == AT_ONCE:
             break
-        chosen.setdefault(peer_id, subject)
+        if peer_id in chosen:
+            continue
+        if round_ is None:
+            chosen[peer_id] = Subject(prefix, peer_id, server.span, idle)
+            continue
+        block = asked_alike(prefix, server, holders_of(model), round_)
+        round_ = round_.with_asked(prefix, block, network_of(server))
+        precision = server.record.quant_type or "none"
+        chosen[peer_id] = Subject(
+            prefix, peer_id, server.span, idle, block, round_.number, round_.seed(prefix), network_of(server), precision
+        )
     return tuple(chosen.values())

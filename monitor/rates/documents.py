@@ -7,6 +7,8 @@ from typing import Any
 
 from monitor.published import Published, rfc3339
 from monitor.rates.facts import CanaryFacts
+from monitor.rates.words import of_doubt
+from swarm.answers.judging import Finding
 from swarm.throughput import Belief
 
 
@@ -18,7 +20,19 @@ def rate_fields(published: Published, prefix: str, peer_id: str, believed: Mappi
         "believed_tokens_per_second": belief.believed if belief else None,
         "belief": {"basis": belief.basis.value, "reason": belief.reason} if belief else None,
         "measured_tokens_per_second": known.rate if known else None,
+        "answers": answers_document(published.answers.get((prefix, peer_id))),
         "clients": {"witnesses": told.witnesses, "requests": told.requests, "failures": told.failures} if told else None,
+    }
+
+
+def answers_document(finding: Finding | None) -> dict[str, Any] | None:
+    if finding is None:
+        return None
+    return {
+        "standing": finding.standing.value,
+        "blocks": [finding.blocks.start, finding.blocks.end],
+        "against": finding.against,
+        "words": of_doubt(finding) or None,
     }
 
 

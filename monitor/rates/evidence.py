@@ -11,8 +11,13 @@ from django.db.models import Max
 
 from monitor.rates.choose import Past, Subject
 from monitor.rates.facts import CanaryFacts, Rate, Told
-from monitor.rates.models import CanaryRun, Probe, Witness
+from monitor.rates.models import AnswerFinding, CanaryRun, Probe, Witness
+from monitor.rates.questions import Place
+from monitor.rates.words import of_doubt
+from swarm.answers.judging import Finding, Standing
+from swarm.answers.prints import Print
 from swarm.throughput import CLIENTS_NEEDED, Evidence
+from swarm.wire.spans import Span
 
 COUNTS_FOR = timedelta(hours=12)
 """Older figures say nothing: a server may have another machine by now."""
@@ -27,11 +32,13 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """`evidence` and what clients `told`, by prefix and peer id; the newest canary of each model, by prefix."""
+    """`evidence`, what clients `told` and what the `answers` come to, by prefix and peer id; the newest canary of each model,
+    by prefix."""
 
     evidence: Mapping[Key, Evidence]
     told: Mapping[Key, Told]
     canaries: Mapping[str, CanaryFacts]
+    answers: Mapping[Key, Finding]
 
 
 def note_probe(swarm: str, subject: Subject, at: float, found: Rate) -> Probe:
@@ -45,7 +52,28 @@ def note_probe(swarm: str, subject: Subject, at: float, found: Rate) -> Probe:
         tokens_per_s=found.tokens_per_s,
         why="" if found.tokens_per_s is not None else found.why or "not said",
         cache_tokens=found.cache_tokens,
+        round=subject.round,
+        block=subject.block,
+        network=subject.network,
+        precision=subject.precision[:16],
+        wrong=found.wrong,
+        block_print=_numbers(found.block),
+        whole_print=_numbers(found.whole),
     )
+
+
+def _numbers(kept: Print | None) -> list[float] | None:
+    return [kept.norm, *kept.numbers] if kept is not None else None
+
+
+def asked_in(swarm: str, round_: int) -> dict[Place, frozenset[str]]:
+    """The networks of those who have answered in this round, by prefix and block."""
+    asked: dict[Place, set[str]] = defaultdict(set)
+    rows = Probe.objects.filter(swarm=swarm, round=round_, block_print__isnull=False)
+    for prefix, block, network in rows.values_list("prefix", "block", "network"):
+        assert block is not None  # kept with its print
+        asked[prefix, block].add(network)
+    return {place: frozenset(networks) for place, networks in asked.items()}
 
 
 def has_room(swarm: str, prefix: str, peer_id: str, witness: str, now: datetime) -> bool:
@@ -72,7 +100,7 @@ def past(swarm: str) -> dict[Key, Past]:
 
 
 def seen_of(swarm: str, now: datetime) -> Seen:
-    """Of everything that counts now, in three queries."""
+    """Of everything that counts now, in four queries."""
     probes: dict[Key, list[float]] = defaultdict(list)
     told: dict[Key, list[float]] = defaultdict(list)
     sums: dict[Key, Told] = defaultdict(lambda: Told(0, 0, 0))
@@ -89,9 +117,24 @@ def seen_of(swarm: str, now: datetime) -> Seen:
         if row.tokens_per_s is not None:
             # The operator's own canary needs no second witness.
             told[row.prefix, row.peer_id] += [row.tokens_per_s] * (CLIENTS_NEEDED if row.trusted else 1)
-    keys = probes.keys() | told.keys()
-    evidence = {key: Evidence(tuple(probes[key][-PROBES_COUNTED:]), None, tuple(told[key])) for key in sorted(keys)}
-    return Seen(evidence, dict(sums), _canaries(swarm, since))
+    answers = findings_of(swarm, now)
+    doubts = {key: of_doubt(finding) for key, finding in answers.items() if finding.doubted}
+    keys = probes.keys() | told.keys() | doubts.keys()
+    evidence = {
+        key: Evidence(tuple(probes[key][-PROBES_COUNTED:]), None, tuple(told[key]), doubts.get(key, "")) for key in sorted(keys)
+    }
+    return Seen(evidence, dict(sums), _canaries(swarm, since), answers)
+
+
+def findings_of(swarm: str, now: datetime, peer_id: str = "") -> dict[Key, Finding]:
+    """What the answers of each server, or of one, come to, as of the last round; nothing where that is too long ago."""
+    rows = AnswerFinding.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR)
+    return {
+        (row.prefix, row.peer_id): Finding(
+            Standing(row.standing), row.round, Span(row.start, row.end), row.whole, row.against, row.wrong, row.times
+        )
+        for row in (rows.filter(peer_id=peer_id) if peer_id else rows)
+    }
 
 
 def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
@@ -103,5 +146,5 @@ def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
 
 
 def forget(now: datetime) -> None:
-    for kind in (Probe, Witness, CanaryRun):
+    for kind in (Probe, Witness, CanaryRun, AnswerFinding):
         kind.objects.filter(at__lt=now - KEPT_FOR).delete()

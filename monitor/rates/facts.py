@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from swarm.answers.prints import Print
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:
     """What one probe brought: tokens per second as servers announce them, or why there is no figure. `cache_tokens` is the free
-    cache that the server told just before."""
+    cache that the server told just before. `wrong` says what is wrong with an answer by itself, the prints are of those that
+    are not."""
 
     tokens_per_s: float | None
     why: str = ""
     cache_tokens: int | None = None
+    wrong: str = ""
+    block: Print | None = None
+    whole: Print | None = None
 
 
 @dataclass(frozen=True, slots=True)

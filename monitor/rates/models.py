@@ -7,6 +7,8 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import F, Q
 
+from swarm.answers.judging import Standing
+
 
 class Probe(models.Model):
     """One attempt of our own to measure a server; without a rate it says why."""
@@ -20,6 +22,13 @@ class Probe(models.Model):
     tokens_per_s = models.FloatField(null=True)
     why = models.CharField(max_length=64, blank=True, help_text="Why there is no rate")
     cache_tokens = models.BigIntegerField(null=True, help_text="Free cache that it told just before")
+    round = models.PositiveIntegerField(null=True, help_text="Who was asked in the same one was asked alike")
+    block = models.PositiveIntegerField(null=True, help_text="The block that was asked for alone")
+    network = models.CharField(max_length=64, blank=True, help_text="Digest of the network that it sits in")
+    precision = models.CharField(max_length=16, blank=True, help_text="Quantisation that it announces")
+    wrong = models.CharField(max_length=64, blank=True, help_text="What is wrong with its answer by itself")
+    block_print = models.JSONField(null=True, help_text="What is kept of the answer of the one block: length, sums")
+    whole_print = models.JSONField(null=True, help_text="The same of all its blocks")
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["swarm", "prefix", "peer_id", "-at"], name="probe_newest")]
@@ -31,10 +40,44 @@ class Probe(models.Model):
                 | (Q(tokens_per_s__isnull=True) & ~Q(why="")),
                 name="probe_rate_or_why",
             ),
+            models.CheckConstraint(condition=Q(wrong="") | Q(tokens_per_s__isnull=True), name="probe_wrong_is_no_rate"),
         ]
 
     def __str__(self) -> str:
         return f"{self.peer_id} {self.tokens_per_s or self.why}"
+
+
+class AnswerFinding(models.Model):
+    """What the answers of one server come to, as of the last round. Made anew from the probes; kept because pages ask often."""
+
+    swarm = models.CharField(max_length=64)
+    prefix = models.CharField(max_length=128)
+    peer_id = models.CharField(max_length=64)
+    at = models.DateTimeField(help_text="When it was found")
+    standing = models.CharField(max_length=16, choices=[(standing.value, standing.value) for standing in Standing])
+    round = models.PositiveIntegerField()
+    start = models.PositiveIntegerField()
+    end = models.PositiveIntegerField()
+    whole = models.BooleanField(default=False, help_text="Of all its blocks at once")
+    against = models.PositiveIntegerField(default=0, help_text="Operators who agree with each other and not with it")
+    wrong = models.CharField(max_length=64, blank=True, help_text="What is wrong with its answers by themselves")
+    times = models.PositiveIntegerField(default=0, help_text="How often in a row")
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["swarm", "prefix", "peer_id"], name="answer_finding_once_a_server"),
+            models.CheckConstraint(condition=Q(end__gt=F("start")), name="answer_finding_span_not_empty"),
+            models.CheckConstraint(
+                condition=Q(standing__in=[standing.value for standing in Standing]), name="answer_finding_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(standing="wrong", times__gt=0) & ~Q(wrong="") | ~Q(standing="wrong") & Q(times=0, wrong=""),
+                name="answer_finding_wrong_says_what",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.peer_id} {self.standing}"
 
 
 class Witness(models.Model):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import UTC, datetime
 from typing import Protocol
 
 from django.core.cache import cache
 from redis.exceptions import RedisError
 
 from monitor import queries
-from monitor.rates import evidence
+from monitor.privacy import digest
+from monitor.rates import evidence, findings
 from monitor.rates.choose import Subject, choose
 from monitor.rates.facts import Rate
+from monitor.rates.questions import Round, number_of
+from monitor.rulings import staff
 from swarm.errors import SwarmError
 
 log = logging.getLogger(__name__)
@@ -28,20 +32,28 @@ class Measures(Protocol):
 def run(swarm: str, crawler: Measures) -> int:
     """How many servers were asked: none while the monitor does not see, or while another round runs. Two passes at once would
     measure each other."""
-    published = queries.latest_snapshot(swarm)
+    now = time.time()
+    # With those whose answers were wrong: how else would it be seen that they are right again?
+    published = queries.watch_everyone(swarm, now, staff().rulings(swarm, now)).published
     if published is None or published.stale or not _alone(swarm):
         return 0
     asked = 0
     try:
-        for subject in choose(published.snapshot, evidence.past(swarm), time.time()):
+        for subject in choose(published.snapshot, evidence.past(swarm), now, _round(swarm, now)):
             found = crawler.measure(subject)
             evidence.note_probe(swarm, subject, time.time(), found)
             asked += 1
+        findings.refresh(swarm, datetime.now(UTC))
     except SwarmError as error:
         log.warning("no rates measured: %s", error)
     finally:
         _over(swarm)
     return asked
+
+
+def _round(swarm: str, now: float) -> Round:
+    number = number_of(now)
+    return Round(number, digest(f"questions {swarm}").encode(), evidence.asked_in(swarm, number))
 
 
 def _alone(swarm: str) -> bool:

@@ -188,6 +188,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "using_relay": None,
         "conflict": None,
         "quarantined": None,
+        "answers": None,
         "clock_skew_s": None,
         "reachability": {
             "outcome": "answered",

@@ -171,18 +171,18 @@ def test_records_left_out_are_listed_with_reasons(client: Client) -> None:
 def test_the_number_of_queries_does_not_depend_on_the_size_of_the_swarm(client: Client, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
     seed(model(4, online("a", 0, 4)))
     # A savepoint and its release, the last crawl, the last success and whether it still is, models, servers, rates (probes,
-    # clients, canaries), days; who is hidden, the staff's rulings and banners; the leases of the one model; and its last day,
-    # with its number: those two and the days at most twice a minute.
-    with django_assert_num_queries(17):
+    # clients, answers, canaries), days; who is hidden, the staff's rulings and banners; the leases of the one model; and its
+    # last day, with its number: those two and the days at most twice a minute.
+    with django_assert_num_queries(18):
         page(client)
-    with django_assert_num_queries(14):
+    with django_assert_num_queries(15):
         page(client)
     many = [online(f"s{n}", n % 100, n % 100 + 20) for n in range(150)]
     store(report(NOW + 5, replace(model(120, *sorted(many, key=lambda s: (s.span, s.peer_id))), prefix="tiny-hf")))
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         page(client)
     # Without that model's leases and its last day; with those that carry the swarm, open incidents, and promised spans.
-    with django_assert_num_queries(16):
+    with django_assert_num_queries(17):
         page(client, "/")
 
 

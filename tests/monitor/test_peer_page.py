@@ -133,6 +133,6 @@ def test_one_peer_in_two_models_has_a_part_for_each(client: Client) -> None:
 
 def test_the_number_of_reads_is_the_same_for_any_server(client: Client, django_assert_num_queries) -> None:  # type: ignore[no-untyped-def]
     seed(model(4, *(online(f"s{n}", 0, 4) for n in range(40)), online("a", 0, 4)))
-    # Those of every page with its models, the rows of the peer, its number, samples, minutes, days, hours.
-    with django_assert_num_queries(20):
+    # Those of every page with its models, the rows of the peer, its answers, its number, samples, minutes, days, hours.
+    with django_assert_num_queries(22):
         page(client, "a")

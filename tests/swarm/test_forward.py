@@ -69,7 +69,7 @@ SCHEMA = {"forward_schema": (({"size": [None, 1, 2048, 16]},), {})}
     [
         ({**SCHEMA, "sessions_active": 2}, Why.BUSY, 0),
         ({"cache_tokens_available": 5}, Why.NOT_SAID, 0),
-        ({**SCHEMA, "sessions_active": 0}, Why.WRONG, 4),
+        ({**SCHEMA, "sessions_active": 0}, Why.WRONG, 1),
     ],
 )
 async def test_who_is_busy_is_not_asked_and_a_wrong_answer_is_no_rate(info: dict[str, Any], why: Why, passes: int) -> None:

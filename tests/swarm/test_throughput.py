@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from swarm.snapshot import PeerState, Timing
 from swarm.throughput import (
     CLIENTS_LEAST,
+    DOUBTED_SHARE,
     SETTLED_S,
     SLACK,
     WEIGHT_TOKENS,
@@ -90,11 +91,12 @@ def test_every_server_that_serves_or_loads_is_judged_against_the_others() -> Non
     st.lists(st.floats(0.1, 1e9), max_size=4),
     st.none() | st.floats(0, 1e5),
     st.floats(0.1, 1e6),
+    st.sampled_from(["", "its answer is all zeros"]),
 )
 def test_no_evidence_ever_raises_a_reported_figure(
-    reported: float, blocks: int, measured: list[float], seen: float | None, usual: float
+    reported: float, blocks: int, measured: list[float], seen: float | None, usual: float, doubted: str
 ) -> None:
-    belief = believe(record(reported), blocks, Evidence(measured, seen), Crowd(usual, 4 * usual))
+    belief = believe(record(reported), blocks, Evidence(measured, seen, doubted=doubted), Crowd(usual, 4 * usual))
     assert belief.believed is not None
     assert 0 < belief.believed <= reported
     assert (belief.basis is Basis.REPORTED) == (belief.believed == reported)
@@ -107,6 +109,25 @@ def test_clients_lower_a_belief_by_half_at_most_and_only_several_together() -> N
     bad = believe(record(100.0), 4, three)
     assert (bad.believed, bad.basis) == (100.0 * CLIENTS_LEAST, Basis.CLIENTS)
     assert believe(record(100.0), 4, mild).believed == 64.0 * SLACK
+
+
+def test_whose_answers_are_doubted_counts_as_half_a_usual_server_at_most_however_fast_it_was() -> None:
+    doubted = Evidence([1000.0, 1000.0], doubted="its answer is all zeros")
+    quick = believe(record(1000.0), 4, doubted, Crowd(usual=100.0))
+    assert (quick.believed, quick.basis) == (DOUBTED_SHARE * 100.0, Basis.ANSWERS) and "all zeros" in quick.reason
+    assert doubted.rate is None
+    assert believe(record(30.0), 4, doubted, Crowd(usual=100.0)).believed == 30.0
+    assert believe(record(1000.0), 4, doubted).believed == DOUBTED_SHARE * 1000.0, "nobody knows what is usual"
+    assert believe(record(None), 4, doubted, Crowd(usual=100.0)).believed == DOUBTED_SHARE * 100.0
+    assert believe(record(None), 4, doubted).believed is None, "and not what was measured"
+
+
+def test_doubted_servers_do_not_set_what_is_usual() -> None:
+    honest, liars = [f"s{n}" for n in range(3)], [f"l{n}" for n in range(3)]
+    fast = (server(name, 0, 4, throughput=1e4) for name in liars)
+    swarm = model(4, *(server(name, 0, 4, throughput=10.0) for name in honest), *fast)
+    beliefs = believed_rates(swarm, {peer_id(name): Evidence([1e4], doubted="it lies") for name in liars})
+    assert {beliefs[peer_id(name)].believed for name in liars} == {DOUBTED_SHARE * 10.0}
 
 
 @given(st.lists(st.floats(0.01, 1e6), max_size=80))
