@@ -6,7 +6,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('monitor', '0008_newest_by_number'),
+        ('monitor', '0009_cache_left'),
     ]
 
     operations = [
