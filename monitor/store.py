@@ -45,8 +45,9 @@ def store(report: CrawlReport) -> Crawl:
             ruled = doubts.applied(ruled, findings_of(report.swarm, _moment(report.snapshot.at)))
             _store_snapshot(report.snapshot, ruled, report.indexed)
             KeptSnapshot.objects.create(crawl=crawl, document=archived(report.snapshot, crawl.pk))
-        _forget_old(report.swarm, _moment(report.finished_at))
+        # Before the crawl before is forgotten: it may be old, where the monitor was off for long.
         record(crawl, ruled)
+        _forget_old(report.swarm, _moment(report.finished_at))
     return crawl
 
 

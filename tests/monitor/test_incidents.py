@@ -13,7 +13,7 @@ from monitor.history import record
 from monitor.history.minutes import moment
 from monitor.history.models import Incident
 from monitor.history.words import title
-from monitor.models import WatchedModel
+from monitor.models import KEPT_FOR, Crawl, WatchedModel
 from monitor.store import store
 from swarm.snapshot import Model, PeerState
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, seed, unreachable
@@ -87,6 +87,16 @@ def test_crawls_that_fail_make_an_incident_of_the_monitor_which_the_next_sight_e
     seed(whole(NOW + 150), at=NOW + 150)
     row.refresh_from_db()
     assert row.ended_before == moment(NOW + 150)
+
+
+def test_a_monitor_that_was_off_for_longer_than_crawls_are_kept_knows_when_it_saw_the_swarm_last() -> None:
+    seed(whole(NOW), at=NOW)
+    record.watch_the_clock(SWARM, NOW + 120)
+    later = NOW + KEPT_FOR.total_seconds() + 86_400
+    seed(whole(later), at=later)
+    row = Incident.objects.get()
+    assert (row.kind, row.started_after, row.ended_before) == ("blind", moment(NOW), moment(later))
+    assert Crawl.objects.get().observed_at == moment(later), "the other one is forgotten"
 
 
 def test_where_no_crawl_runs_the_clock_tells() -> None:
