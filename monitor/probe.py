@@ -162,7 +162,7 @@ async def _round(
             mine.ended = loop.time()
 
     workers = [asyncio.ensure_future(work()) for _ in range(min(VISITS_AT_ONCE, len(chosen)))]
-    everyone: asyncio.Future[list[None]] = asyncio.gather(*workers)
+    everyone = asyncio.gather(*workers, return_exceptions=True)
     try:
         while not everyone.done() and (left_s := ends_at - loop.time()) > 0:
             answered.clear()
@@ -173,8 +173,9 @@ async def _round(
             if not done:
                 break
     finally:
-        everyone.cancel()
-        ended = await asyncio.gather(*workers, return_exceptions=True)
+        for worker in workers:
+            worker.cancel()
+        ended = await everyone
     for end in ended:
         if isinstance(end, Exception):
             raise end

@@ -24,7 +24,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`throughput` is the sum in tokens per second over online servers that say theirs; None where none of them does."""
+    """`throughput` is the sum in tokens per second over online servers that say theirs; None where none of them does. `joining`
+    are those that load it and may be waited for."""
 
     index: int
     online: tuple[str, ...]
@@ -76,7 +77,7 @@ def coverage(model: Model) -> Coverage:
         Block(
             index=index,
             online=tuple(server.peer_id for server in online[index]),
-            joining=tuple(server.peer_id for server in joining[index]),
+            joining=tuple(server.peer_id for server in joining[index] if server.awaited),
             throughput=_sum_of_known(online[index]),
             read=index not in model.unread_blocks,
         )

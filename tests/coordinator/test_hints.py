@@ -208,7 +208,7 @@ def test_of_many_servers_that_ask_at_once_exactly_one_gets_the_hole() -> None:
 
 def test_a_server_that_says_how_fast_it_is_may_be_given_fewer_blocks_and_a_large_word_gets_it_nothing_better() -> None:
     """With four blocks of eight it is almost twice as fast, and it is these four that lack throughput."""
-    first, second = [server(name, 0, 4) for name in "abcde"], [server(name, 4, 8) for name in "xy"]
+    first, second = [server(name, 0, 4) for name in "abcdefgh"], [server(name, 4, 8) for name in "wxyz"]
     seen(model(8, *first, *second))
     asked = question("new", 8)
     whole = hints.look(SWARM, asked, datetime.now(UTC), "only looking").span

@@ -66,6 +66,22 @@ def test_servers_that_refuse_connections_while_their_records_last_have_died() ->
     assert held(judge(published(*lot(4), run_out_in_s=20), report(NOW, tiny(*silent)))).suspicion is Suspicion.LOSS
 
 
+@pytest.mark.parametrize(
+    ("small", "left", "held_back"), [(2, 0, True), (2, 1, False), (6, 3, True), (6, 4, False), (1, 0, False)]
+)
+def test_most_blocks_of_one_model_gone_at_once_are_held_back_however_large_the_others_are(
+    small: int, left: int, held_back: bool
+) -> None:
+    large = tiny(*(online(f"l{n}", 0, 12) for n in range(40)))
+    before, after = (replace(tiny(*lot(count)), prefix="small") for count in (small, left))
+    run_out = tuple(replace(server, expires_at=NOW - 1) for server in before.servers)
+    then = published()
+    then = replace(then, snapshot=replace(then.snapshot, models=(large, replace(before, servers=run_out))))
+    verdict = judge(then, report(NOW, large, after))
+    assert isinstance(verdict, Hold) is held_back
+    assert not held_back or held(verdict).confirmable
+
+
 def test_the_first_snapshot_of_all_is_published_whatever_it_holds() -> None:
     assert judge(None, report(NOW, tiny())) == Publish()
     assert judge(None, report(NOW, tiny(*lot(5)))) == Publish()

@@ -142,7 +142,7 @@ async def test_a_lost_key_in_the_middle_of_a_span_says_nothing_against_the_serve
 async def test_a_forged_span_and_silence_do_not_make_the_monitor_forget_what_was_served() -> None:
     world = World({"a": WHOLE})
     await world.crawl()
-    world.write("a", Span(0, 2))
+    world.write("a", Span(0, 2), keys=WHOLE)
     world.losing["a"] = 6
     silent = [await world.server() for _ in range(3)]
     assert [server.state for server in silent] == [PeerState.UNREACHABLE] * 3

@@ -110,11 +110,15 @@ def test_a_server_that_loads_for_long_is_shown_with_how_long(client: Client, mon
     assert "for 21 min, longer than any model should take: it may be stuck" in page(client)
 
 
-def test_of_a_server_that_is_said_to_load_the_page_says_that_nobody_answers(client: Client) -> None:
+def test_of_a_server_that_is_said_to_load_the_page_says_that_nobody_answers(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at(monkeypatch, NOW)
     seed(model(2, visited(announced("j", 0, 2, PeerState.JOINING), Outcome.TIMEOUT)))
     assert "loading its blocks, but it did not answer in time; hints do not count on it</span>" in page(client)
-    seed(model(2, visited(announced("j", 0, 2, PeerState.JOINING), Outcome.PROTOCOL_ABSENT)))
-    assert "loading its blocks</span>" in page(client)
+    at(monkeypatch, NOW + 30)
+    seed(model(2, visited(announced("j", 0, 2, PeerState.JOINING), Outcome.PROTOCOL_ABSENT)), at=NOW + 30)
+    assert "loading its blocks for 30 s</span>" in page(client)
 
 
 @pytest.mark.parametrize(("skew", "words"), [(90.0, "1 min ahead of ours"), (-42.0, "42 s behind ours")])
