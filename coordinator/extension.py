@@ -13,7 +13,7 @@ from coordinator.effects import NOTHING
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
-from coordinator.sight import promises_of
+from coordinator.sight import prospects_of
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, Link, Panel, register, register_link, register_loading, register_panel
 from monitor.published import Loading, Watch
@@ -102,8 +102,8 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
     if seen.published is None:
         return []
     lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
-    promises = {prefix: promises_of(seen.swarm, prefix) for prefix in lowest}
-    found = [item for item in needed(seen.published, None, USUAL_BLOCKS, promises) if (lowest[item.prefix] or 0) < PLENTY]
+    prospects = {prefix: prospects_of(seen.swarm, prefix) for prefix in lowest}
+    found = [item for item in needed(seen.published, None, USUAL_BLOCKS, prospects) if (lowest[item.prefix] or 0) < PLENTY]
     ranked = sorted(
         (
             (turn, order, item, card)
@@ -133,9 +133,9 @@ def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
             "model": lease.prefix,
             "start": lease.start,
             "end": lease.end,
-            "blocks": lease.span.in_words(),
+            "blocks": lease.goal_words,
             "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
-            "from_blocks": lease.origin.in_words() if lease.origin else None,
+            "from_blocks": lease.origin_words or None,
             "from_model": lease.from_model,
             "phase": lease.phase,
             "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
