@@ -49,13 +49,14 @@ class Choice:
 
 
 def choose_model(demands: Iterable[Demand], rates: Mapping[str, float] | None = None) -> tuple[Choice, ...]:
-    """All models with their best placement, the one to serve first: demand times marginal gain, ties by name.
+    """All models with their best placement, the one to serve first: demand times marginal gain, ties in the order given, which
+    is the server's own.
 
     `rates` is what the server would give for each prefix, where that is known.
     """
     believed = rates or {}
     choices = [_choice(demand, believed.get(demand.model.prefix)) for demand in demands if demand.num_blocks > 0]
-    return tuple(sorted(choices, key=lambda choice: (-choice.worth, choice.prefix)))
+    return tuple(sorted(choices, key=lambda choice: -choice.worth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,8 @@ def why_chosen(choices: Sequence[Choice]) -> str:
     if not others:
         return words
     than = others[0].prefix if len(others) == 1 else f"the {len(others)} others that this server offers"
+    if others[0].worth == first.worth:
+        return f"{words}; it gains no less by this server than {than}, and stands first in its list"
     return f"{words}; it gains more by this server than {than}"
 
 

@@ -87,6 +87,14 @@ def test_a_model_that_does_not_run_comes_before_one_that_would_be_surer() -> Non
     assert why_chosen((first, second)) == "broken: blocks 4–7 have no server; it gains more by this server than a-single"
 
 
+def test_where_models_gain_alike_the_server_s_own_order_decides() -> None:
+    empty = [Demand(named(name, model(8)), 1.0, 8) for name in ("second", "first")]
+    for demands in (empty, empty[::-1]):
+        ranking = choose_model(demands)
+        assert ranking[0].prefix == demands[0].model.prefix
+        assert "it gains no less by this server than" in why_chosen(ranking)
+
+
 def test_a_transfer_is_looked_at_again_in_both_models() -> None:
     source, target = Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)
     (move,) = transfers([source, target], everyone)
