@@ -148,7 +148,7 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     if held is not None and held.prefix not in request.offered:
         leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
         return None
-    return held
+    return None if held is not None and leases.lapse(held, now) else held
 
 
 def _take_back(seen: Seen) -> None:

@@ -112,7 +112,7 @@ def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
         lease.refresh_from_db()
         tally(lease.swarm, lease.prefix, lease.outcome, now)
         if phase is Phase.DONE:
-            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id).update(declines=0)
+            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id, declines__gt=0).update(declines=0)
     return closed == 1
 
 
@@ -126,6 +126,12 @@ def settle(swarm: str, model: Model, seen_at: datetime, now: datetime) -> bool:
         if end is not None:
             changed |= close(lease, _PHASES[end[0]], end[1], now)
     return changed
+
+
+def lapse(lease: Lease, now: datetime) -> bool:
+    """Closes it where it has run out, also one of a model that nobody sees any more."""
+    end = end_of(_held(lease), None, 0.0, now.timestamp())
+    return end is not None and close(lease, _PHASES[end[0]], end[1], now)
 
 
 def _held(lease: Lease) -> Held:

@@ -335,6 +335,17 @@ def test_a_server_that_was_started_for_other_models_gives_its_lease_back() -> No
     assert (closed.phase, closed.close_reason) == (Phase.STALE, "the server does not offer poor any more")
 
 
+def test_a_lease_to_a_model_that_has_vanished_lapses_like_any_other() -> None:
+    """Else its server would wait for ever: it has one open lease at a time."""
+    transferred()
+    seen(RICH)
+    later = now() + lease_terms.OFFER_LIFE + timedelta(seconds=1)
+    answer = hints.answer(SWARM, question("r0", 8, WHOLE, "rich", BOTH), now())
+    assert answer.lease is not None, "it stands until then"
+    hints.answer(SWARM, question("r0", 8, WHOLE, "rich", BOTH), later)
+    assert (Lease.objects.get().phase, Lease.objects.get().close_reason) == (Phase.EXPIRED, "not accepted in time")
+
+
 def test_the_database_refuses_a_second_open_lease_of_a_peer_in_any_model() -> None:
     lease = transferred()
     elsewhere = Placement(Span(0, 4), ReasonCode.HOLE, "…")
