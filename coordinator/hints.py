@@ -14,7 +14,7 @@ from statistics import median
 
 from django.db import connection, transaction
 
-from coordinator import explain, fleet, followers, leases, plans, seeing, signs
+from coordinator import explain, fleet, followers, leases, pauses, plans, seeing, signs
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
@@ -24,6 +24,7 @@ from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
+FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -43,6 +44,11 @@ class Going:
     leaving: Seen | None = None
     ranking: tuple[Choice, ...] = ()
 
+    @property
+    def fills_hole(self) -> bool:
+        """A server changes its model for nothing less."""
+        return self.leaving is not None or self.placement.reason_code in FILLING
+
 
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
     """What `request.peer`, which has proved to be it, should do. Records the heartbeat; an offer is in Postgres before it is
@@ -57,6 +63,7 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         for one in seen.values():
             leases.settle(swarm, one.model, one.at, now)
             _take_back(one)
+        follower.refresh_from_db()
         held = _held(swarm, request, now)
         if barred := seen[request.model].barred(request.peer):
             given = stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
@@ -164,10 +171,11 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
         return stay(going.reason_code, going.reason)
     now = going.seen.now
     serving = request.current.to_span() if request.current else None
-    if serving is not None and follower.not_before is not None and follower.not_before > now:
-        until = follower.not_before.strftime("%H:%M:%S UTC")
-        return stay(ReasonCode.ASKED_NOT_TO, f"not asked before {until}: it declined ({follower.not_because})")
+    if serving is not None and (why := pauses.why_not_asked(follower, going.fills_hole, now)) is not None:
+        return stay(ReasonCode.ASKED_NOT_TO, why)
     prefix = going.seen.model.prefix
+    if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
+        return move(prefix, going.placement, why)
     if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
         return move(prefix, going.placement, why)
@@ -203,8 +211,8 @@ def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     own = seen[request.model]
     if request.current is None:
         return _arrival(seen, request)
-    advice = _advise(own, request, request.num_blocks)
-    fills = advice.placement is not None and advice.reason_code in (ReasonCode.HOLE, ReasonCode.CHAIN)
+    advice = _advise(own, request)
+    fills = advice.placement is not None and advice.reason_code in FILLING
     if not fills and (found := fleet.transfer(seen, request)) is not None:
         placed = found.placement
         why = Placement(placed.span, placed.reason_code, why_transferred(found), found.worth)
@@ -214,26 +222,31 @@ def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
 
 def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     if len(seen) == 1:
-        advice = _advise(seen[request.model], request, request.num_blocks_max)
+        advice = _advise(seen[request.model], request)
         return advice if advice.placement is None else Going(seen[request.model], advice.placement)
     ranking = fleet.choices(seen, request)
     best = seen[ranking[0].prefix]
-    advice = _advise(best, request, request.offered[ranking[0].prefix])
+    advice = _advise(best, request)
     if advice.placement is None:
         return advice
     placed = advice.placement
     return Going(best, Placement(placed.span, placed.reason_code, why_chosen(ranking), placed.gain), ranking=ranking)
 
 
-def _advise(seen: Seen, request: HintRequest, num_blocks: int) -> Advice:
-    """Within one model."""
+def _advise(seen: Seen, request: HintRequest) -> Advice:
+    """Within one model. For a hole servers take as many blocks as fit them; what a longer span would do to their speed the
+    planner does not weigh, so that for anything less each keeps the length of its span."""
+    model, promises = seen.planned(but=request.peer), seen.promises(but=request.peer)
+    holes = bool(find_holes(model, promises))
+    arriving = request.current is None
     return advise(
-        seen.planned(but=request.peer),
+        model,
         request.peer,
-        num_blocks,
+        request.offered[seen.model.prefix] if holes or arriving else request.num_blocks,
         serving=request.current.to_span() if request.current else None,
-        promises=seen.promises(but=request.peer),
-        movable=seen.movable(),
+        promises=promises,
+        movable=seen.movable(elective=not holes),
+        capacities=seen.capacities() if holes else None,
         known=seen.known,
         # What it says of its speed was measured with the model that it asks about.
         pace=_pace(seen, request) if seen.model.prefix == request.model else None,

@@ -43,8 +43,13 @@ class Seen:
             promised.setdefault(claim.peer_id, claim)
         return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in (but, *self.quarantined))
 
-    def movable(self) -> frozenset[str]:
-        return followers.movable(self.swarm, self.model.prefix, self.now) - set(self.quarantined)
+    def movable(self, *, elective: bool = False) -> frozenset[str]:
+        """Whom to count on for a hole, or for a move that fills none."""
+        able = followers.movable(self.swarm, self.model.prefix, self.now, elective=elective)
+        return able - set(self.quarantined)
+
+    def capacities(self) -> dict[str, int]:
+        return followers.capacities(self.swarm, self.model.prefix, self.now)
 
     def barred(self, peer_id: str) -> str:
         why = self.quarantined.get(peer_id)

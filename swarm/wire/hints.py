@@ -208,13 +208,20 @@ class LeaseStep(Posted):
 
 
 class DeclineReason(StrEnum):
-    """The words in use for declining; others are kept as they are."""
+    """The words with which a reason to decline begins; what follows after a colon is for people. Others are kept as they are."""
 
     PINNED = "pinned"
     BUSY_SESSIONS = "busy-sessions"
-    OPERATOR = "operator"
     DISK = "disk"
+    MEMORY = "memory"
     TOO_SOON = "too-soon"
+    FAILED = "failed"
+
+
+def decline_reason(words: str) -> DeclineReason | None:
+    """The word that `words` begin with; None for one of the server's own. Servers of before wrote `busy_sessions`."""
+    word = words.split(":", 1)[0].strip().replace("_", "-")
+    return next((reason for reason in DeclineReason if reason == word), None)
 
 
 class NonceDocument(BaseModel):
