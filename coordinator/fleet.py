@@ -26,15 +26,15 @@ def choices(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Choice, ...
     return choose_model((_demand(one, request.peer, request.offered[prefix]) for prefix, one in seen.items()), rates)
 
 
-def transfer(seen: Mapping[str, Seen], request: HintRequest) -> Transfer | None:
-    """For a server that serves `request.model`: the change to another model of its own that the plan asks of it now.
+def changes(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Transfer, ...]:
+    """For a server that serves `request.model`: changes between its models that the plan asks for now, of it or of others.
 
     Planned among the models that it offers. A server of a further model might be worth more to one of them; it asks as well,
     and the blocks are promised once.
     """
     serving = request.current.to_span() if request.current else None
     if serving is None or len(seen) < 2:
-        return None
+        return ()
     swarm, now = seen[request.model].swarm, seen[request.model].now
     able = followers.offers(swarm, seen, now)
     able[request.peer] = {other.model: other.num_blocks_max for other in request.also}
@@ -42,9 +42,8 @@ def transfer(seen: Mapping[str, Seen], request: HintRequest) -> Transfer | None:
     movable -= _changed_lately(swarm, now)
     demands = [_demand(one, request.peer) for one in seen.values()]
     found = transfers(demands, lambda peer_id, prefix: able.get(peer_id, {}).get(prefix, 0), movable)
-    own = next((move for move in found if move.peer_id == request.peer and move.source == request.model), None)
     # A server that is not where the crawl saw it has just moved: the next crawl tells.
-    return own if own is not None and own.origin == serving else None
+    return tuple(m for m in found if m.peer_id != request.peer or (m.source, m.origin) == (request.model, serving))
 
 
 def why_not_any_more(source: Seen, target: Seen, lease: Lease) -> str | None:

@@ -8,7 +8,7 @@ several models holds the locks of all of them, taken in the order of their names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from statistics import median
 
@@ -19,10 +19,11 @@ from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
 from coordinator.tallies import STAY, tally
-from swarm.placement import Advice, Choice, Pace, Placement, Promise, advise, find_holes, still_useful, without
+from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, Promise, advise, find_holes, still_useful, without
 from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
+from swarm.wire.spans import suffixes
 
 FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
@@ -175,10 +176,10 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
         return stay(ReasonCode.ASKED_NOT_TO, why)
     prefix = going.seen.model.prefix
     if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
-        return move(prefix, going.placement, why)
+        return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
     if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
-        return move(prefix, going.placement, why)
+        return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
     if lease is None:
         return stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
@@ -213,11 +214,18 @@ def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
         return _arrival(seen, request)
     advice = _advise(own, request)
     fills = advice.placement is not None and advice.reason_code in FILLING
-    if not fills and (found := fleet.transfer(seen, request)) is not None:
-        placed = found.placement
-        why = Placement(placed.span, placed.reason_code, why_transferred(found), found.worth)
-        return Going(seen[found.target], why, own)
-    return advice if advice.placement is None else Going(own, advice.placement)
+    changes = () if fills else fleet.changes(seen, request)
+    for change in changes:
+        if change.peer_id == request.peer:
+            placed = change.placement
+            why = Placement(placed.span, placed.reason_code, why_transferred(change), change.worth)
+            return Going(seen[change.target], why, own)
+    if advice.placement is not None:
+        return Going(own, advice.placement)
+    if changes:
+        lacking = f"{changes[0].target}: {changes[0].placement.reason}"
+        return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{lacking}; another server is the better one to change to it")
+    return advice
 
 
 def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
@@ -247,10 +255,17 @@ def _advise(seen: Seen, request: HintRequest) -> Advice:
         promises=promises,
         movable=seen.movable(elective=not holes),
         capacities=seen.capacities() if holes else None,
-        known=seen.known,
+        known=_known(seen, request),
         # What it says of its speed was measured with the model that it asks about.
         pace=_pace(seen, request) if seen.model.prefix == request.model else None,
     )
+
+
+def _known(seen: Seen, request: HintRequest) -> Circumstances:
+    if not request.on_disk or seen.model.prefix != request.model:
+        return seen.known
+    kept = suffixes((span.to_span() for span in request.on_disk), seen.model.num_blocks)
+    return replace(seen.known, on_disk={request.peer: kept})
 
 
 def _pace(seen: Seen, request: HintRequest) -> Pace | None:

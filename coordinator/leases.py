@@ -4,8 +4,8 @@ two processes that try the same step one succeeds and the other is told so. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -154,6 +154,22 @@ def forget(now: datetime) -> None:
 
 def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
     return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What open leases will bring a model: `promises` of servers that come or move, and whom it loses to which other model."""
+
+    promises: tuple[Promise, ...] = ()
+    leaving: Mapping[str, str] = field(default_factory=dict)
+
+
+def prospects_of(swarm: str, prefix: str) -> Prospects:
+    found = list(Lease.objects.touching(swarm, prefix).open())
+    return Prospects(
+        tuple(lease.promise for lease in found if lease.prefix == prefix),
+        {lease.peer_id: lease.prefix for lease in found if lease.prefix != prefix},
+    )
 
 
 def leaving(swarm: str, prefix: str) -> dict[str, str]:

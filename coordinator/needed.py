@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from coordinator.effects import NEWCOMER, Effect, effect_of, joined, placements
+from coordinator.leases import Prospects
 from monitor.published import Published, standings
 from swarm.coverage import coverage
-from swarm.placement import Promise, choose_span, without
+from swarm.placement import choose_span, without
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span, in_words, runs
+
+NOTHING_PROMISED = Prospects()
 
 USUAL_BLOCKS = 8
 """The size of server that advice is for where nobody says another: what a mid-size card holds of a large model."""
@@ -41,17 +45,17 @@ class Needed:
     summary: str
 
 
-def needed(published: Published, prefix: str | None, num_blocks: int, promises: dict[str, tuple[Promise, ...]]) -> list[Needed]:
-    """For one model, or all of them. `promises` are open leases by model: what is promised needs no second server."""
+def needed(published: Published, prefix: str | None, num_blocks: int, prospects: Mapping[str, Prospects]) -> list[Needed]:
+    """For one model, or all of them. `prospects` are open leases by model: what is promised needs no second server."""
     models = [item.model for item in standings(published) if prefix is None or item.model.prefix == prefix]
-    return [most_needed(model, num_blocks, promises.get(model.prefix, ())) for model in models]
+    return [most_needed(model, num_blocks, prospects.get(model.prefix, NOTHING_PROMISED)) for model in models]
 
 
-def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (), limit: int = 3) -> Needed:
+def most_needed(model: Model, num_blocks: int, prospects: Prospects = NOTHING_PROMISED, limit: int = 3) -> Needed:
     """Each card's effect is what is left to gain once what is promised is loaded: the same as its reason."""
-    promised = [promise.span for promise in promises]
-    then = model
-    for promise in promises:
+    staying = _without_leavers(model, prospects)
+    then = staying
+    for promise in prospects.promises:
         then = joined(then, promise.peer_id, promise.span)
     cards = [
         Card(
@@ -60,9 +64,9 @@ def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (
             placement.reason,
             effect_of(then, joined(then, NEWCOMER, placement.span)).words,
         )
-        for placement in placements(model, num_blocks, promises, limit=limit)
+        for placement in placements(staying, num_blocks, prospects.promises, limit=limit)
     ]
-    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, promised))
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, prospects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ class NoSuchServer(LookupError):
 
 
 def what_if(
-    model: Model, add_blocks: int | None, leaves: str | None, throughput: float | None, promises: Iterable[Promise] = ()
+    model: Model, add_blocks: int | None, leaves: str | None, throughput: float | None, prospects: Prospects = NOTHING_PROMISED
 ) -> WhatIf:
     """One server leaves, then one of `add_blocks` blocks comes where it helps most; either may be left out."""
     then = model
@@ -92,7 +96,8 @@ def what_if(
         said.append(f"without {gone.record.public_name or 'server'} …{leaves[-6:]} on {gone.span.in_words()}")
     span = None
     if add_blocks is not None:
-        placement = choose_span(then, add_blocks, [promise for promise in promises if promise.peer_id != leaves])
+        promises = [promise for promise in prospects.promises if promise.peer_id != leaves]
+        placement = choose_span(_without_leavers(then, prospects), add_blocks, promises)
         span = placement.span
         then = joined(then, NEWCOMER, span, throughput)
         said.append(f"with a server of {len(span)} blocks on {span.in_words()}")
@@ -101,10 +106,26 @@ def what_if(
     return WhatIf(span, effect, f"{scenario[:1].upper()}{scenario[1:]}: {effect.words}" if said else "Nothing is changed.")
 
 
-def _summary(model: Model, promised: list[Span]) -> str:
-    """The planner counts what is promised, the verdict does not: so it is said."""
+def _without_leavers(model: Model, prospects: Prospects) -> Model:
+    for peer_id in prospects.leaving:
+        model = without(model, peer_id)
+    return model
+
+
+def _summary(model: Model, prospects: Prospects) -> str:
+    """The planner counts what is promised and who goes, the verdict does not: so it is said."""
+    promised = [promise.span for promise in prospects.promises]
     ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
-    return _standing(model) + (ours if promised else "")
+    gone = "".join(f"; {words}" for words in _leavers(prospects))
+    return _standing(model) + (ours if promised else "") + gone
+
+
+def _leavers(prospects: Prospects) -> list[str]:
+    counted = Counter(prospects.leaving.values())
+    return [
+        f"{count} {'server is' if count == 1 else 'servers are'} asked to change to {prefix}, and can be spared here"
+        for prefix, count in sorted(counted.items())
+    ]
 
 
 def _standing(model: Model) -> str:

@@ -77,6 +77,10 @@ def why_no_promise(follower: Follower, now: datetime) -> str | None:
     return None
 
 
+def ends_in_s(follower: Follower, now: datetime) -> float:
+    return max(0.0, (follower.not_before - now).total_seconds()) if follower.not_before else 0.0
+
+
 def _of(lease: Lease) -> Follower | None:
     return Follower.objects.select_for_update().filter(swarm=lease.swarm, peer_id=lease.peer_id).first()
 

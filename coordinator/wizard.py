@@ -14,7 +14,7 @@ from coordinator import appearing, cards, diagnosis, fits, forms, joining, limit
 from coordinator import needed as needs
 from coordinator.models import Lease, Phase
 from coordinator.places import Place, place_of
-from coordinator.sight import NotSeen, promises_of, published_of
+from coordinator.sight import NotSeen, prospects_of, published_of
 from coordinator.views import chosen_model, page_of, too_many
 from monitor import live
 from monitor.published import Published, standings
@@ -121,12 +121,12 @@ def _steps(form: forms.ConnectForm, model: Model, place: Place) -> dict[str, Any
         fit = fits.fit(model.repository or model.prefix, model.num_blocks, memory_gb, form.precision, form.parameters_b)
     num_blocks = form.num_blocks or (fit.num_blocks if fit else None) or None
     where = (place.join_addresses, place.site)
-    promises = promises_of(place.name, model.prefix)
+    prospects = prospects_of(place.name, model.prefix)
     return {
         "model": model,
         "fit": fit,
         "num_blocks": num_blocks,
-        "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
+        "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), prospects),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
         "has_address": bool(place.join_addresses),

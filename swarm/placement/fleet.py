@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from swarm.placement.arrivals import choose_span
 from swarm.placement.chains import mend
 from swarm.placement.decisions import Circumstances, Placement, Promise
-from swarm.placement.holders import counts, find_holes, planned, safe_donors, without
+from swarm.placement.holders import Holder, counts, find_holes, planned, safe_donors, without
 from swarm.placement.objective import survey, worth
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
@@ -21,9 +21,11 @@ from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
 HOLE_GAIN = 1.0
-"""A model that does not run gains all of its ideal bottleneck when it does; shared among the reloads that are still missing."""
+"""A model that does not run gains all that it can give when it does; shared among the reloads that are still missing."""
+THROUGHPUT_COUNTS = 0.2
+"""How sure a model is to run comes before how fast it does."""
 TRANSFER_PRICE = 0.05
-"""Shares of U, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
+"""In the same unit, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
 MOST_TRANSFERS = 3
 """Planned at once: the next round sees what came of them."""
 
@@ -148,7 +150,6 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
     holders = planned(source.model, source.promises, source.known.rates if source.known else None)
     promised = {promise.peer_id for promise in source.promises}
     here = {server.peer_id for server in target.model.servers} | {promise.peer_id for promise in target.promises}
-    before = survey(source.model.num_blocks, holders, source.known)
     for donor in safe_donors(source.model, holders, promised, movable):
         blocks = fits(donor.peer_id, target.model.prefix) if donor.peer_id not in here else 0
         if blocks <= 0:
@@ -156,10 +157,8 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
         choice = _choice(replace(target, num_blocks=blocks), None)
         if choice.placement.reason_code is not ReasonCode.HOLE:
             continue
-        left = survey(source.model.num_blocks, [h for h in holders if h.peer_id != donor.peer_id], source.known)
-        # Against the same U: what leaves makes the rest no better.
-        after = worth(replace(left, ideal=before.ideal).phi(), source.model.num_blocks)
-        loss = source.weight * (worth(before.phi(), source.model.num_blocks) - after)
+        left = [holder for holder in holders if holder.peer_id != donor.peer_id]
+        loss = source.weight * _gain(source, left, holders)
         yield Transfer(
             donor.peer_id, source.model.prefix, donor.span, target.model.prefix, choice.placement, choice.worth - loss
         )
@@ -167,9 +166,30 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
 
 def _choice(demand: Demand, rate: float | None) -> Choice:
     placement = choose_span(demand.model, demand.num_blocks, demand.promises, known=demand.known, rate=rate)
-    if placement.gain is not None:
-        return Choice(demand.model.prefix, placement, demand.weight * placement.gain)
-    holes = {block for hole in find_holes(demand.model, demand.promises) for block in hole}
-    missing = len(holes) or 1
-    filled = sum(block in holes for block in placement.span)
-    return Choice(demand.model.prefix, placement, demand.weight * HOLE_GAIN * filled / missing)
+    if placement.reason_code is ReasonCode.HOLE:
+        holes = {block for hole in find_holes(demand.model, demand.promises) for block in hole}
+        filled = sum(block in holes for block in placement.span)
+        return Choice(demand.model.prefix, placement, demand.weight * HOLE_GAIN * filled / (len(holes) or 1))
+    holders = planned(demand.model, demand.promises, demand.known.rates if demand.known else None)
+    arriving = Holder(_ARRIVING, placement.span, False, rate)
+    return Choice(demand.model.prefix, placement, demand.weight * _gain(demand, holders, [*holders, arriving]))
+
+
+_ARRIVING = ""
+"""No peer has this id."""
+
+
+def _gain(demand: Demand, fewer: list[Holder], more: list[Holder]) -> float:
+    """What one server more gives its model: how much surer each block is to have a server within the hour, and how much of the
+    throughput, which is a soft bottleneck, is due to it. The more servers a model has, the less.
+
+    Not the planner's Φ: that is made to compare places within one model. Its root grows with every power of redundancy, so that
+    a model with many servers would seem to gain as much as one with few.
+    """
+    without_it, with_it = (survey(demand.model.num_blocks, holders, demand.known) for holders in (fewer, more))
+    surer = float((without_it.alone - with_it.alone).mean())
+    # Against one U, or the server's own share of it would count.
+    before, after = (
+        worth(replace(ground, ideal=with_it.ideal).phi(0.0), demand.model.num_blocks) for ground in (without_it, with_it)
+    )
+    return surer + THROUGHPUT_COUNTS * max(0.0, 1.0 - before / after)

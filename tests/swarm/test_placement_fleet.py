@@ -7,7 +7,8 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.placement import Demand, Promise, find_holes, plan, transfers
+from swarm.placement import Demand, Promise, choose_model, find_holes, plan, transfers
+from swarm.placement.fleet import objection, why_chosen
 from swarm.snapshot import Model, PeerState
 from swarm.wire.spans import Span
 from tests.strategies import crowds
@@ -63,6 +64,45 @@ def test_half_a_hole_is_filled_by_as_many_as_it_takes() -> None:
     moves = transfers([Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)], lambda peer, prefix: 2)
     assert sorted(move.placement.span for move in moves) == [Span(4, 6), Span(6, 8)]
     assert len({move.peer_id for move in moves}) == 2
+
+
+def test_an_arrival_goes_where_there_are_fewer_servers_and_demand_weighs_that() -> None:
+    """Of two models without holes the one with more servers gains less by another one, however many there are."""
+    for few in range(1, 12):
+        poor, rich = (
+            named(name, model(8, *(server(f"{name}{n}", 0, 8) for n in range(count))))
+            for name, count in (("a-poor", few), ("rich", few + 1))
+        )
+        for better in ([Demand(poor, 1.0, 8), Demand(rich, 1.0, 8)], [Demand(rich, 1.0, 8), Demand(poor, 1.0, 8)]):
+            ranking = choose_model(better)
+            assert [choice.prefix for choice in ranking] == ["a-poor", "rich"]
+            assert ranking[0].worth > ranking[1].worth > 0
+        assert choose_model([Demand(poor, 1.0, 8), Demand(rich, 9.0, 8)])[0].prefix == "rich"
+
+
+def test_a_model_that_does_not_run_comes_before_one_that_would_be_surer() -> None:
+    single = named("a-single", model(8, server("s", 0, 8)))
+    first, second = choose_model([Demand(single, 1.0, 8), Demand(BROKEN, 1.0, 8)])
+    assert (first.prefix, second.prefix) == ("broken", "a-single")
+    assert why_chosen((first, second)) == "broken: blocks 4–7 have no server; it gains more by this server than a-single"
+
+
+def test_a_transfer_is_looked_at_again_in_both_models() -> None:
+    source, target = Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)
+    (move,) = transfers([source, target], everyone)
+
+    def still(source: Demand = source, target: Demand = target) -> str | None:
+        return objection(source, target, move.peer_id, move.origin, move.placement.span)
+
+    assert still() is None
+    alone = replace(RICH, servers=tuple(s for s in RICH.servers if s.peer_id == move.peer_id))
+    assert still(source=replace(source, model=alone)) == "without this server blocks 0–7 have no server of rich"
+    others = tuple(Promise(s.peer_id, Span(0, 4)) for s in RICH.servers if s.peer_id != move.peer_id)
+    assert "blocks 0–7 have no server" in str(still(source=replace(source, promises=others))), "the others are about to move"
+    elsewhere = replace(source, model=replace(RICH, num_blocks=9))
+    assert still(source=elsewhere) == "block 8 has no server of rich, which this server serves"
+    promised = replace(target, promises=(Promise(peer_id("x"), Span(4, 8)),))
+    assert still(target=promised) == "blocks 4–7 of broken have been given a server meanwhile"
 
 
 @settings(max_examples=40, deadline=None)
