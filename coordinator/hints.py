@@ -18,7 +18,7 @@ from coordinator import explain, fleet, followers, leases, pauses, plans, seeing
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
-from coordinator.tallies import STAY, tally
+from coordinator.tallies import STAY, UNKNOWN, tally
 from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, Promise, advise, find_holes, still_useful, without
 from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.snapshot import Model
@@ -58,6 +58,9 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         _one_at_a_time(swarm, request.offered)
         seen = _looked_at(swarm, request, now)
         if isinstance(seen, HintAnswer):
+            # Anybody may ask about any name: those that the monitor does not know are counted together.
+            known = request.model if seeing.is_known(swarm, request.model) else UNKNOWN
+            tally(swarm, known, f"{STAY}-{seen.reason_code}", now)
             return seen
         follower = followers.note_heartbeat(swarm, request, now)
         signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)

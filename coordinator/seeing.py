@@ -62,6 +62,12 @@ def look(swarm: str, prefixes: Collection[str], now: datetime) -> dict[str, Seen
     return {prefix: _look(watched, prefix, now) for prefix in prefixes}
 
 
+def is_known(swarm: str, prefix: str) -> bool:
+    """Whether the monitor has seen the model, may what it saw be believed now or not."""
+    published = watch_everyone(swarm).published
+    return published is not None and published.snapshot.model(prefix) is not None
+
+
 def _look(watched: Watch, prefix: str, now: datetime) -> Seen | HintAnswer:
     published = watched.published
     if published is None:
