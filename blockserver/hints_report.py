@@ -62,7 +62,18 @@ def report(item: dict[str, Any], num_blocks: int | None) -> dict[str, Any]:
         }
         if placement
         else None,
+        "changes": _changes(item),
     }
+
+
+def _changes(item: dict[str, Any]) -> list[dict[str, Any]]:
+    """Servers that are asked to come from another model, or to go to one; a site of an older version tells of none."""
+    told = [lease for lease in item.get("leases", ()) if lease.get("phase") in ("offered", "accepted")]
+    return [
+        {name: str(lease[name]) for name in ("peer_id", "model", "blocks", "from_model", "from_blocks", "phase", "reason")}
+        for lease in told
+        if lease.get("from_model") not in (None, lease.get("model"))
+    ]
 
 
 def lines_of(item: dict[str, Any]) -> Text:
@@ -73,6 +84,11 @@ def lines_of(item: dict[str, Any]) -> Text:
             lines.append(Text.assemble("  ", (f"{words}: ", style), in_words(spans)))
     if len(lines) == 1:
         lines.append(Text("  every block has two servers or more"))
+    for change in item["changes"]:
+        words = (
+            f"…{change['peer_id'][-6:]} is to serve {change['blocks']} instead of {change['from_blocks']} ({change['phase']})"
+        )
+        lines.append(Text(f"  {words}: {change['reason']}"))
     advice = item["advice"]
     if advice:
         span = Span(advice["start"], advice["end"])

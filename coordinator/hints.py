@@ -67,8 +67,8 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         for one in seen.values():
             leases.settle(swarm, one.model, one.at, now)
             _take_back(one)
-        follower.refresh_from_db()
         held = _held(swarm, request, now)
+        follower.refresh_from_db()
         if barred := seen[request.model].barred(request.peer):
             given = stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
         else:
@@ -159,7 +159,7 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     if held is not None and held.prefix not in request.offered:
         leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
         return None
-    return held
+    return None if held is not None and leases.lapse(held, now) else held
 
 
 def _take_back(seen: Seen) -> None:

@@ -131,6 +131,12 @@ def settle(swarm: str, model: Model, seen_at: datetime, now: datetime) -> bool:
     return changed
 
 
+def lapse(lease: Lease, now: datetime) -> bool:
+    """Closes it where it has run out, also one of a model that nobody sees any more."""
+    end = end_of(_held(lease), None, 0.0, now.timestamp())
+    return end is not None and close(lease, _PHASES[end[0]], end[1], now)
+
+
 def _held(lease: Lease) -> Held:
     return Held(
         lease.peer_id,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.db import transaction
+from django.db.models import Q
 
 from coordinator.lease_terms import pause_after
 from coordinator.models import Follower, Lease
@@ -53,7 +54,8 @@ def note_lapse(lease: Lease, now: datetime) -> None:
 
 
 def note_followed(lease: Lease) -> None:
-    Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id).update(declines=0, lapses=0, elective_declines=0)
+    counted = Follower.objects.filter(Q(declines__gt=0) | Q(elective_declines__gt=0), swarm=lease.swarm, peer_id=lease.peer_id)
+    counted.update(declines=0, lapses=0, elective_declines=0)
 
 
 def why_not_asked(follower: Follower, fills_hole: bool, now: datetime) -> str | None:

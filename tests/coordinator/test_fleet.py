@@ -11,12 +11,15 @@ import pytest
 from django.db import IntegrityError, connection, transaction
 from django.test import Client
 
-from coordinator import fleet, followers, hints, leases, plans
+from coordinator import fleet, followers, hints, lease_terms, leases, plans
 from coordinator.demand import demand_of, weighed
+from coordinator.desk.oddities import doubles
 from coordinator.models import Follower, Importance, Lease, Phase, Tally
 from coordinator.seeing import Seen, look
+from monitor.history.models import Incident
+from monitor.queries import watch_everyone
 from swarm.placement import Placement, find_holes
-from swarm.snapshot import Model
+from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import HintAnswer, LeaseReply, LeaseStep, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, question, seen
@@ -270,11 +273,77 @@ def test_a_decline_holds_for_all_models_that_a_server_offers() -> None:
     assert peer_id("r0") not in followers.movable(SWARM, "rich", now())
 
 
+def test_who_is_asked_to_change_and_does_not_come_gives_way_to_the_next_server() -> None:
+    """Whoever offers much and does nothing holds a hole up for one offer's life, not for one after the other."""
+    transferred()
+    for name in ("r1", "r2"):
+        followers.note_heartbeat(SWARM, question(name, 8, WHOLE, "rich", BOTH), now())
+    later = now() + lease_terms.OFFER_LIFE + timedelta(seconds=1)
+    leases.settle(SWARM, POOR, now(), later)
+    assert Lease.objects.get().outcome == "ignored"
+    answers = {name: ask(name) for name in ("r0", "r1", "r2")}
+    (goes,) = [name for name, answer in answers.items() if answer.lease]
+    assert goes != "r0"
+
+
+def test_a_server_that_changes_its_words_hides_a_hole_in_one_model_at_a_time() -> None:
+    seen(POOR, replace(POOR, prefix="third"), ago_s=30)
+    for prefix in ("poor", "third"):
+        hints.answer(SWARM, question("liar", 8, WHOLE, prefix), now())
+    holes = {prefix: find_holes(POOR, seen_of(prefix).promises(but="")) for prefix in ("poor", "third")}
+    assert holes == {"poor": (Span(4, 8),), "third": (Span(4, 8),)}, (
+        "its second claim came too soon, and took the first one's place"
+    )
+    assert Follower.objects.count() == 1
+
+
+def test_a_server_that_the_monitor_does_not_see_is_spared_by_nobody() -> None:
+    seen(RICH, POOR)
+    assert ask("a stranger that says that it serves").lease is None
+    unreachable = server("r0", 0, 8, PeerState.UNREACHABLE)
+    seen(replace(RICH, servers=(unreachable, *without(RICH, "r0").servers)), POOR)
+    assert ask("r0").lease is None
+
+
+def test_what_a_server_offers_is_checked(client: Client) -> None:
+    seen(RICH, POOR)
+    body = question("new", 8, None, "rich", BOTH).model_dump()
+
+    def post(also: object) -> int:
+        return client.post("/api/v1/hint", data={**body, "also": also}, content_type="application/json").status_code
+
+    good = {"model": "poor", "num_blocks_max": 8}
+    assert post([good]) == 200 and post([]) == 200
+    nine = [{**good, "model": f"m{number}"} for number in range(9)]
+    twice, asked_about = [good, good], [{**good, "model": "rich"}]
+    unreadable = [
+        [{"model": "poor"}],
+        [{**good, "num_blocks_max": True}],
+        [{**good, "num_blocks_max": 0}],
+        [{**good, "model": "no prefix"}],
+    ]
+    for bad in (nine, twice, asked_about, "poor", *unreadable):
+        assert post(bad) == 422, bad
+    del body["also"]
+    assert client.post("/api/v1/hint", data=body, content_type="application/json").status_code == 200, "as before"
+
+
 def test_a_server_that_was_started_for_other_models_gives_its_lease_back() -> None:
     transferred()
     assert ask("r0", also={}).lease is None
     closed = Lease.objects.get()
     assert (closed.phase, closed.close_reason) == (Phase.STALE, "the server does not offer poor any more")
+
+
+def test_a_lease_to_a_model_that_has_vanished_lapses_like_any_other() -> None:
+    """Else its server would wait for ever: it has one open lease at a time."""
+    transferred()
+    seen(RICH)
+    later = now() + lease_terms.OFFER_LIFE + timedelta(seconds=1)
+    answer = hints.answer(SWARM, question("r0", 8, WHOLE, "rich", BOTH), now())
+    assert answer.lease is not None, "it stands until then"
+    hints.answer(SWARM, question("r0", 8, WHOLE, "rich", BOTH), later)
+    assert (Lease.objects.get().phase, Lease.objects.get().close_reason) == (Phase.EXPIRED, "not accepted in time")
 
 
 def test_the_database_refuses_a_second_open_lease_of_a_peer_in_any_model() -> None:
@@ -299,6 +368,25 @@ def test_a_transfer_is_told_in_both_models_and_on_the_pages(client: Client) -> N
     needed = {item["prefix"]: item for item in client.get("/api/v1/needed").json()["items"]}
     assert "1 server is asked to change to poor, and can be spared here" in needed["rich"]["summary"]
     assert "blocks 0–7 are promised to servers that load them" in needed["poor"]["summary"]
+
+
+def test_a_server_that_goes_to_another_model_has_left_in_order_and_is_no_double(client: Client) -> None:
+    lease = transferred()
+    accept(lease)
+    left = replace(RICH, servers=(server("r0", 0, 8, PeerState.LEAVING), *without(RICH, "r0").servers))
+    coming = replace(POOR, servers=(*POOR.servers, server("r0", 0, 8, PeerState.JOINING)))
+    seen(left, coming)
+    items = {item["prefix"]: item for item in client.get("/api/v1/models").json()["items"]}
+    (state,) = [one["state"] for one in items["rich"]["servers"] if one["peer_id"] == peer_id("r0")]
+    assert state == "leaving" and items["rich"]["verdict"] == "complete" and not items["rich"]["holes"]
+    assert not Incident.objects.filter(model__prefix="rich").exists()
+    published = watch_everyone(SWARM).published
+    assert published is not None
+    assert [double for double in doubles(published, {}) if double.kind == "one id, several models"] == []
+    both = replace(POOR, servers=(*POOR.servers, server("r1", 0, 8)))
+    seen(RICH, both)
+    published = watch_everyone(SWARM).published
+    assert published is not None and [double.subject for double in doubles(published, {}) if "models" in double.kind]
 
 
 def test_an_arrival_with_a_choice_is_explained_on_its_page(client: Client) -> None:

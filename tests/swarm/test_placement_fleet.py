@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.placement import Demand, Promise, choose_model, find_holes, plan, transfers
-from swarm.placement.fleet import objection, why_chosen
+from swarm.placement import Circumstances, Demand, Promise, choose_model, find_holes, plan, transfers, without
+from swarm.placement.fleet import THROUGHPUT_COUNTS, gained, objection, why_chosen
+from swarm.placement.holders import planned
+from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model, PeerState
 from swarm.wire.spans import Span
 from tests.strategies import crowds
@@ -87,6 +90,14 @@ def test_a_model_that_does_not_run_comes_before_one_that_would_be_surer() -> Non
     assert why_chosen((first, second)) == "broken: blocks 4–7 have no server; it gains more by this server than a-single"
 
 
+def test_where_models_gain_alike_the_server_s_own_order_decides() -> None:
+    empty = [Demand(named(name, model(8)), 1.0, 8) for name in ("second", "first")]
+    for demands in (empty, empty[::-1]):
+        ranking = choose_model(demands)
+        assert ranking[0].prefix == demands[0].model.prefix
+        assert "it gains no less by this server than" in why_chosen(ranking)
+
+
 def test_a_transfer_is_looked_at_again_in_both_models() -> None:
     source, target = Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)
     (move,) = transfers([source, target], everyone)
@@ -103,6 +114,56 @@ def test_a_transfer_is_looked_at_again_in_both_models() -> None:
     assert still(source=elsewhere) == "block 8 has no server of rich, which this server serves"
     promised = replace(target, promises=(Promise(peer_id("x"), Span(4, 8)),))
     assert still(target=promised) == "blocks 4–7 of broken have been given a server meanwhile"
+
+
+@settings(max_examples=60)
+@given(crowds(), st.data())
+def test_what_a_server_gives_is_the_difference_that_it_makes(swarm: Model, data: st.DataObject) -> None:
+    """As reckoned from the whole ground with it and without it; never negative, and never more than there is."""
+    networks = {s.peer_id: data.draw(st.sampled_from(["north", "south"])) for s in swarm.servers if data.draw(st.booleans())}
+    known = Circumstances(operators=networks)
+    holders = planned(swarm, ())
+    if len(holders) < 2:
+        return
+    row = data.draw(st.integers(0, len(holders) - 1))
+    ground = survey(swarm.num_blocks, holders, known)
+    given = gained(ground, row)
+    assert 0.0 <= given <= 1.0 + THROUGHPUT_COUNTS
+    rest = replace(survey(swarm.num_blocks, holders[:row] + holders[row + 1 :], known), ideal=ground.ideal)
+    if (rest.held[ground.held > 0] > 0).all():
+        slower = worth(rest.phi(0.0), swarm.num_blocks) / worth(ground.phi(0.0), swarm.num_blocks)
+        surer = float((rest.alone - ground.alone).mean())
+        assert given == pytest.approx(surer + THROUGHPUT_COUNTS * max(0.0, 1.0 - slower), abs=0.02)
+
+
+@settings(max_examples=40)
+@given(crowds(), crowds(), st.floats(0.1, 10.0), st.data())
+def test_in_a_plan_with_promises_and_transfers_no_model_ever_loses_a_block(
+    one: Model, other: Model, weight: float, data: st.DataObject
+) -> None:
+    """Step by step, as servers leave and before the next one is online; and nobody who has come is sent back."""
+    renamed = tuple(replace(s, peer_id=peer_id(s.peer_id)) for s in other.servers)
+    models = {"one": named("one", one), "other": named("other", replace(other, servers=renamed))}
+    movers = [data.draw(st.sampled_from([s.peer_id for s in m.servers] or [""])) for m in models.values()]
+    promises = {
+        prefix: (Promise(mover, Span(0, 1)),) if mover and data.draw(st.booleans()) else ()
+        for (prefix, mover) in zip(models, movers, strict=True)
+    }
+    demands = [Demand(models[prefix], weight if prefix == "other" else 1.0, 1, promises[prefix]) for prefix in models]
+    held = {prefix: find_holes(models[prefix], promises[prefix]) for prefix in models}
+    moves = transfers(demands, everyone)
+    for move in moves:
+        assert move.peer_id not in {promise.peer_id for promise in promises[move.source]}
+        models[move.source] = without(models[move.source], move.peer_id)
+        assert find_holes(models[move.source], promises[move.source]) == held[move.source] == ()
+        arrived = server("arrived", move.placement.span.start, move.placement.span.end)
+        there = models[move.target]
+        models[move.target] = replace(there, servers=(*there.servers, replace(arrived, peer_id=move.peer_id)))
+        filled = find_holes(models[move.target], promises[move.target])
+        assert sum(map(len, filled)) < sum(map(len, held[move.target]))
+        held[move.target] = filled
+    again = transfers([replace(demand, model=models[demand.model.prefix]) for demand in demands], everyone)
+    assert not {move.peer_id for move in again} & {move.peer_id for move in moves}
 
 
 @settings(max_examples=40, deadline=None)
