@@ -18,6 +18,7 @@ from coordinator import explain, fleet, followers, leases, pauses, plans, seeing
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
+from coordinator.sizes import longer_spans
 from coordinator.tallies import STAY, UNKNOWN, tally
 from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, Promise, advise, find_holes, still_useful, without
 from swarm.placement.fleet import why_chosen, why_transferred
@@ -245,19 +246,22 @@ def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
 
 
 def _advise(seen: Seen, request: HintRequest) -> Advice:
-    """Within one model. For a hole servers take as many blocks as fit them; what a longer span would do to their speed the
-    planner does not weigh, so that for anything less each keeps the length of its span."""
+    """Within one model. A serving server keeps the length of its span, unless holes need more: what a longer one would do to
+    its speed the planner does not weigh."""
     model, promises = seen.planned(but=request.peer), seen.promises(but=request.peer)
-    holes = bool(find_holes(model, promises))
-    arriving = request.current is None
+    arriving, most = request.current is None, request.offered[seen.model.prefix]
+    holes = not arriving and bool(find_holes(model, promises))
+    movable = seen.movable(elective=not holes)
+    fitting = {**seen.capacities(), request.peer: most} if holes else {}
+    longer = longer_spans(model, promises, movable | {request.peer}, fitting) if holes else None
     return advise(
         model,
         request.peer,
-        request.offered[seen.model.prefix] if holes or arriving else request.num_blocks,
+        most if arriving or longer else request.num_blocks,
         serving=request.current.to_span() if request.current else None,
         promises=promises,
-        movable=seen.movable(elective=not holes),
-        capacities=seen.capacities() if holes else None,
+        movable=movable,
+        capacities=longer,
         known=_known(seen, request),
         # What it says of its speed was measured with the model that it asks about.
         pace=_pace(seen, request) if seen.model.prefix == request.model else None,

@@ -150,6 +150,14 @@ def test_a_server_that_was_given_a_shorter_span_grows_again_for_a_hole() -> None
     assert [lease.to_span() for lease in leased if lease] == [Span(8, 16)], "one reload, and the model is whole"
 
 
+def test_and_does_not_where_its_present_length_is_enough() -> None:
+    seen(model(8, server("a", 0, 2), server("b", 0, 2), server("d", 2, 6)))
+    for name, span in (("a", Span(0, 2)), ("b", Span(0, 2)), ("d", Span(2, 6))):
+        followers.note_heartbeat(SWARM, roomy(name, 8, span), now())
+    leased = [answer.lease for name in "ab" if (answer := hints.answer(SWARM, roomy(name, 8, Span(0, 2)), now())).lease]
+    assert [lease.to_span() for lease in leased if lease] == [Span(6, 8)], "with four times the blocks it would be slower"
+
+
 def test_the_larger_of_two_servers_is_asked_also_when_the_other_one_asks_first() -> None:
     swarm = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
     seen(swarm)

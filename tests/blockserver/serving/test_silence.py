@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from blockserver.serving.hint_client import HintClient
 from blockserver.serving.polling import MOST_S, next_question_after
 from blockserver.serving.silence import BLIND_PATIENCE_S, SILENT_POLLS, Silence
 from swarm.placement import Placement
+from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import STAY, Coordinator, coordinator, move
 from tests.blockserver.serving.test_advice import Situation
@@ -179,8 +181,8 @@ async def test_a_server_alone_prefers_what_it_has_on_its_disk() -> None:
 SHORT = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
 
 
-async def decides_alone(name: str) -> Placement | None:
-    me = Situation(None, SHORT, name)
+async def decides_alone(name: str, swarm: Model = SHORT) -> Placement | None:
+    me = Situation(None, swarm, name)
     for after_s in (0.0, 61.0):
         me.seconds += after_s
         decision = await me.adviser.reconsider("tiny-hf", Span(0, 4))
@@ -191,3 +193,6 @@ async def test_alone_too_a_server_takes_as_many_blocks_as_fit_and_only_one_of_tw
     """What fits the other one nobody tells it: were that to decide who goes, both would leave their common blocks."""
     found = [await decides_alone(name) for name in "ab"]
     assert [placement.span for placement in found if placement] == [Span(4, 16)]
+    enough = replace(SHORT, servers=(*SHORT.servers, server("e", 8, 12)))
+    found = [await decides_alone(name, enough) for name in "ab"]
+    assert [placement.span for placement in found if placement] == [Span(12, 16)], "no longer than it has to be"
