@@ -146,8 +146,10 @@ def test_a_server_that_was_given_a_shorter_span_grows_again_for_a_hole() -> None
     seen(swarm)
     for name, span in (("a", Span(0, 4)), ("b", Span(0, 4)), ("d", Span(4, 8))):
         followers.note_heartbeat(SWARM, roomy(name, 8 if name in "ab" else 4, span), now())
-    leased = [answer.lease for name in "ab" if (answer := hints.answer(SWARM, roomy(name, 8, Span(0, 4)), now())).lease]
+    asked = [roomy(name, 8, Span(0, 4)).model_copy(update={"est_load_s": 60.0}) for name in "ab"]
+    leased = [answer.lease for one in asked if (answer := hints.answer(SWARM, one, now())).lease]
     assert [lease.to_span() for lease in leased if lease] == [Span(8, 16)], "one reload, and the model is whole"
+    assert leased[0] is not None and leased[0].cost_s == 120.0, "twice as long as for as many blocks as it serves"
 
 
 def test_and_does_not_where_its_present_length_is_enough() -> None:
