@@ -7,9 +7,9 @@ from datetime import datetime
 from coordinator import leases
 from coordinator.models import Lease
 from swarm.placement import Placement
-from swarm.wire.hints import HintAnswer, ReasonCode, SpanDocument
+from swarm.wire.hints import USUAL_RETRY_S, HintAnswer, ReasonCode, SpanDocument
 
-RETRY_AFTER_S = 30.0
+RETRY_AFTER_S = USUAL_RETRY_S
 RETRY_SOON_S = 5.0
 
 
@@ -17,8 +17,8 @@ def stay(reason_code: ReasonCode, reason: str, retry_after_s: float = RETRY_AFTE
     return HintAnswer(advice="stay", reason_code=reason_code, reason=reason, retry_after_s=retry_after_s)
 
 
-def move(prefix: str, placement: Placement, why_no_lease: str) -> HintAnswer:
-    """Where to go, for someone who gets no lease."""
+def move(prefix: str, placement: Placement, why_no_lease: str, lease_after_s: float | None = None) -> HintAnswer:
+    """Where to go, for someone who gets no lease, or not yet."""
     return HintAnswer(
         advice="move",
         reason_code=placement.reason_code,
@@ -27,6 +27,7 @@ def move(prefix: str, placement: Placement, why_no_lease: str) -> HintAnswer:
         span=SpanDocument(start=placement.span.start, end=placement.span.end),
         model=prefix,
         no_lease_because=why_no_lease,
+        lease_after_s=lease_after_s,
     )
 
 

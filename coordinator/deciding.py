@@ -5,14 +5,18 @@ it offers several, between them. Promises nothing and records nothing; `coordina
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from coordinator import fleet
 from coordinator.seeing import Seen
-from swarm.placement import Advice, Choice, Pace, Placement, advise
+from coordinator.sizes import longer_spans
+from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, advise, find_holes
 from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.wire.hints import HintRequest, ReasonCode
+from swarm.wire.spans import suffixes
+
+FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,11 @@ class Going:
     leaving: Seen | None = None
     ranking: tuple[Choice, ...] = ()
 
+    @property
+    def fills_hole(self) -> bool:
+        """A server changes its model for nothing less."""
+        return self.leaving is not None or self.placement.reason_code in FILLING
+
 
 def decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     """Where to go, or why to stay. A hole of the model that a server is in comes before one of another; what only wins
@@ -32,8 +41,8 @@ def decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     own = seen[request.model]
     if request.current is None:
         return _arrival(seen, request)
-    advice = _advise(own, request, request.num_blocks)
-    fills = advice.placement is not None and advice.reason_code in (ReasonCode.HOLE, ReasonCode.CHAIN)
+    advice = _advise(own, request)
+    fills = advice.placement is not None and advice.reason_code in FILLING
     changes = () if fills else fleet.changes(seen, request)
     for change in changes:
         if change.peer_id == request.peer:
@@ -50,30 +59,45 @@ def decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
 
 def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     if len(seen) == 1:
-        advice = _advise(seen[request.model], request, request.num_blocks_max)
+        advice = _advise(seen[request.model], request)
         return advice if advice.placement is None else Going(seen[request.model], advice.placement)
     ranking = fleet.choices(seen, request)
     best = seen[ranking[0].prefix]
-    advice = _advise(best, request, request.offered[ranking[0].prefix])
+    advice = _advise(best, request)
     if advice.placement is None:
         return advice
     placed = advice.placement
     return Going(best, Placement(placed.span, placed.reason_code, why_chosen(ranking), placed.gain), ranking=ranking)
 
 
-def _advise(seen: Seen, request: HintRequest, num_blocks: int) -> Advice:
-    """Within one model."""
+def _advise(seen: Seen, request: HintRequest) -> Advice:
+    """Within one model. A serving server keeps the length of its span, unless holes need more: what a longer one would do to
+    its speed the planner does not weigh."""
+    model, promises = seen.planned(but=request.peer), seen.promises(but=request.peer)
+    arriving, most = request.current is None, request.offered[seen.model.prefix]
+    holes = not arriving and bool(find_holes(model, promises))
+    movable = seen.movable(elective=not holes)
+    fitting = {**seen.capacities(), request.peer: most} if holes else {}
+    longer = longer_spans(model, promises, movable | {request.peer}, fitting) if holes else None
     return advise(
-        seen.planned(but=request.peer),
+        model,
         request.peer,
-        num_blocks,
+        most if arriving or longer else request.num_blocks,
         serving=request.current.to_span() if request.current else None,
-        promises=seen.promises(but=request.peer),
-        movable=seen.movable(),
-        known=seen.known,
+        promises=promises,
+        movable=movable,
+        capacities=longer,
+        known=_known(seen, request),
         # What it says of its speed was measured with the model that it asks about.
         pace=_pace(seen, request) if seen.model.prefix == request.model else None,
     )
+
+
+def _known(seen: Seen, request: HintRequest) -> Circumstances:
+    if not request.on_disk or seen.model.prefix != request.model:
+        return seen.known
+    kept = suffixes((span.to_span() for span in request.on_disk), seen.model.num_blocks)
+    return replace(seen.known, on_disk={request.peer: kept})
 
 
 def _pace(seen: Seen, request: HintRequest) -> Pace | None:

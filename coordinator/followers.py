@@ -19,6 +19,8 @@ before each crawl, and would hide a hole for good."""
 
 FORGOTTEN_AFTER = timedelta(days=2)
 
+HEARTBEAT = ("prefix", "num_blocks_max", "also", "sessions", "start", "end", "asked_at", "claimed_at", "claim_counts")
+
 
 def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
     """What the peer said before, of whatever model, is replaced: it serves one at a time."""
@@ -38,7 +40,8 @@ def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
     follower.start = claimed.start if claimed else None
     follower.end = claimed.end if claimed else None
     follower.asked_at = now
-    follower.save()
+    # Not what `coordinator.pauses` writes, which may happen at the same moment.
+    follower.save(update_fields=HEARTBEAT)
     return follower
 
 
@@ -54,10 +57,18 @@ def claims(swarm: str, prefix: str, seen_at: datetime, shown: dict[str, Span]) -
     )
 
 
-def movable(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
-    """Peers that can be expected to follow a hint now."""
+def movable(swarm: str, prefix: str, now: datetime, *, elective: bool = False) -> frozenset[str]:
+    """Peers that can be expected to follow a hint now: to a hole, or (`elective`) to blocks that have servers already."""
+    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE).exclude(not_before__gt=now)
+    if elective:
+        recent = recent.filter(sessions=0).exclude(elective_not_before__gt=now)
+    return frozenset(recent.values_list("peer_id", flat=True))
+
+
+def capacities(swarm: str, prefix: str, now: datetime) -> dict[str, int]:
+    """How many blocks fit the servers of a model, as they said last. A span may be shorter."""
     recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE)
-    return frozenset(recent.exclude(not_before__gt=now).values_list("peer_id", flat=True))
+    return dict(recent.values_list("peer_id", "num_blocks_max"))
 
 
 def offers(swarm: str, prefixes: Iterable[str], now: datetime) -> dict[str, dict[str, int]]:

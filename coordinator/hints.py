@@ -12,12 +12,12 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
-from coordinator import explain, fleet, followers, leases, plans, seeing, signs
+from coordinator import explain, fleet, followers, leases, pauses, plans, seeing, signs
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.deciding import Going, decide
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
-from coordinator.tallies import STAY, tally
+from coordinator.tallies import STAY, UNKNOWN, tally
 from swarm.placement import Advice, Placement, Promise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
@@ -38,6 +38,9 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
         _one_at_a_time(swarm, request.offered)
         seen = _looked_at(swarm, request, now)
         if isinstance(seen, HintAnswer):
+            # Anybody may ask about any name: those that the monitor does not know are counted together.
+            known = request.model if seeing.is_known(swarm, request.model) else UNKNOWN
+            tally(swarm, known, f"{STAY}-{seen.reason_code}", now)
             return seen
         follower = followers.note_heartbeat(swarm, request, now)
         signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)
@@ -45,6 +48,7 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
             leases.settle(swarm, one.model, one.at, now)
             _take_back(one)
         held = _held(swarm, request, now)
+        follower.refresh_from_db()
         if barred := seen[request.model].barred(request.peer):
             given = stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
         else:
@@ -151,13 +155,14 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
         return stay(going.reason_code, going.reason)
     now = going.seen.now
     serving = request.current.to_span() if request.current else None
-    if serving is not None and follower.not_before is not None and follower.not_before > now:
-        until = follower.not_before.strftime("%H:%M:%S UTC")
-        return stay(ReasonCode.ASKED_NOT_TO, f"not asked before {until}: it declined ({follower.not_because})")
+    if serving is not None and (why := pauses.why_not_asked(follower, going.fills_hole, now)) is not None:
+        return stay(ReasonCode.ASKED_NOT_TO, why)
     prefix = going.seen.model.prefix
+    if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
+        return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
     if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
-        return move(prefix, going.placement, why)
+        return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
     if lease is None:
         return stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
@@ -170,8 +175,10 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     filled = _filled(seen.planned(but=request.peer), request.peer, promises, placement)
     serving = request.current.to_span() if request.current else None
     leaving = going.leaving.model.prefix if going.leaving else ""
+    # What it says of loading is said of `num_blocks`.
+    cost_s = None if request.est_load_s is None else request.est_load_s * len(placement.span) / request.num_blocks
     # The planner says what a move wins where it has figures for it.
-    terms = leases.Terms(placement.gain, request.est_load_s, asked_from, leaving)
+    terms = leases.Terms(placement.gain, cost_s, asked_from, leaving)
     lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)

@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
-from django.db.models import F, Value
+from django.db.models import Case, F, Value, When
 from django.db.models.functions import Least
 
-from coordinator.lease_terms import LOADING_LIFE, OFFER_LIFE, End, Held, end_of, loading_limit_s, pause_after
-from coordinator.models import OPEN, Follower, Lease, Phase
+from coordinator import pauses
+from coordinator.lease_terms import LOADING_LIFE, OFFER_LIFE, End, Held, end_of, loading_limit_s
+from coordinator.models import OPEN, Lease, Phase
 from coordinator.tallies import OFFERED, tally
 from swarm.placement import Placement, Promise, urgency_of
 from swarm.snapshot import Model, PeerState
@@ -78,7 +79,8 @@ def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool
     has just been found to be still good; the offer must still belong to the plan that the caller has read."""
     changes: dict[str, object] = {"phase": Phase.ACCEPTED, "expires_at": now + LOADING_LIFE}
     if lease.accepted_at is None:
-        changes |= {"accepted_at": now, "deadline_at": now + timedelta(seconds=loading_limit_s(lease.cost_s))}
+        deadline_at = now + timedelta(seconds=loading_limit_s(lease.cost_s))
+        changes |= {"accepted_at": now, "progressed_at": now, "deadline_at": deadline_at}
     if plan_version is not None:
         changes["plan_version"] = plan_version
     offered = Lease.objects.filter(pk=lease.pk, plan_version=lease.plan_version, phase__in=OPEN, expires_at__gt=now)
@@ -88,20 +90,19 @@ def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool
 def renew(lease: Lease, now: datetime, progress: float | None = None) -> bool:
     """The server is still there and loading. Never beyond the deadline."""
     until = Least(Value(now + LOADING_LIFE), F("deadline_at"))
-    changes = {"expires_at": until, "renewals": F("renewals") + 1} | ({} if progress is None else {"progress": progress})
+    changes: dict[str, object] = {"expires_at": until, "renewals": F("renewals") + 1}
+    if progress is not None:
+        moved_on = Case(When(progress=progress, then=F("progressed_at")), default=Value(now))
+        changes |= {"progress": progress, "progressed_at": moved_on}
     return Lease.objects.filter(pk=lease.pk, phase=Phase.ACCEPTED, expires_at__gt=now).update(**changes) == 1
 
 
 def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> bool:
     """No penalty: it is the next server's turn. Who declines again and again is asked half as often each time."""
-    if not close(lease, Phase.DECLINED, reason, now):
-        return False
-    followers = Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id)
-    followers.update(declines=F("declines") + 1)
-    for follower in followers:
-        pause = max(not_again, pause_after(follower.declines))
-        followers.update(not_before=now + pause, not_because=reason)
-    return True
+    declined = close(lease, Phase.DECLINED, reason, now)
+    if declined:
+        pauses.note_decline(lease, reason, not_again, now)
+    return declined
 
 
 def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
@@ -112,7 +113,9 @@ def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
         lease.refresh_from_db()
         tally(lease.swarm, lease.prefix, lease.outcome, now)
         if phase is Phase.DONE:
-            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id, declines__gt=0).update(declines=0)
+            pauses.note_followed(lease)
+        elif phase is Phase.EXPIRED:
+            pauses.note_lapse(lease, now)
     return closed == 1
 
 
@@ -144,6 +147,7 @@ def _held(lease: Lease) -> Held:
         lease.expires_at.timestamp(),
         lease.accepted_at.timestamp() if lease.accepted_at else None,
         lease.deadline_at.timestamp() if lease.deadline_at else None,
+        lease.progressed_at.timestamp() if lease.progressed_at else None,
     )
 
 

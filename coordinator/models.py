@@ -90,6 +90,7 @@ class Lease(models.Model):
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True)
     deadline_at = models.DateTimeField(null=True, help_text="Renewals end here")
+    progressed_at = models.DateTimeField(null=True, help_text="When what it reports last changed; from the accept on")
     renewals = models.PositiveIntegerField(default=0)
     closed_at = models.DateTimeField(null=True)
     close_reason = models.TextField(blank=True, default="")
@@ -200,9 +201,13 @@ class Follower(models.Model):
     asked_at = models.DateTimeField()
     claimed_at = models.DateTimeField(null=True, help_text="Since when it says that it serves what it says")
     claim_counts = models.BooleanField(default=True, help_text="False for a claim that followed another too soon")
-    declines = models.PositiveIntegerField(default=0, help_text="Since it last followed a hint")
+    declines = models.PositiveIntegerField(default=0, help_text="Hints that it did not follow, since it last followed one")
+    lapses = models.PositiveIntegerField(default=0, help_text="How many of these it let lapse, or took and did not keep")
     not_before = models.DateTimeField(null=True, help_text="It is not asked to move until then")
-    not_because = models.CharField(max_length=200, blank=True, default="")
+    not_because = models.CharField(max_length=300, blank=True, default="")
+    elective_declines = models.PositiveIntegerField(default=0, help_text="Moves that fill no hole, declined for the moment")
+    elective_not_before = models.DateTimeField(null=True, help_text="It is asked for nothing but holes until then")
+    elective_not_because = models.CharField(max_length=300, blank=True, default="")
 
     class Meta:
         constraints = [

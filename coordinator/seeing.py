@@ -45,8 +45,13 @@ class Seen:
         passed_over = {but, *self.quarantined, *leases.leaving(self.swarm, self.model.prefix)}
         return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in passed_over)
 
-    def movable(self) -> frozenset[str]:
-        return followers.movable(self.swarm, self.model.prefix, self.now) - set(self.quarantined)
+    def movable(self, *, elective: bool = False) -> frozenset[str]:
+        """Whom to count on for a hole, or for a move that fills none."""
+        able = followers.movable(self.swarm, self.model.prefix, self.now, elective=elective)
+        return able - set(self.quarantined)
+
+    def capacities(self) -> dict[str, int]:
+        return followers.capacities(self.swarm, self.model.prefix, self.now)
 
     def barred(self, peer_id: str) -> str:
         why = self.quarantined.get(peer_id)
@@ -57,6 +62,12 @@ def look(swarm: str, prefixes: Collection[str], now: datetime) -> dict[str, Seen
     """What the monitor sees of each model, or why nothing can be advised about it. One snapshot for all of them."""
     watched = watch_everyone(swarm)
     return {prefix: _look(watched, prefix, now) for prefix in prefixes}
+
+
+def is_known(swarm: str, prefix: str) -> bool:
+    """Whether the monitor has seen the model, may what it saw be believed now or not."""
+    published = watch_everyone(swarm).published
+    return published is not None and published.snapshot.model(prefix) is not None
 
 
 def _look(watched: Watch, prefix: str, now: datetime) -> Seen | HintAnswer:

@@ -13,6 +13,8 @@ from coordinator.models import Tally
 
 STAY = "stay"
 OFFERED = "offered"
+UNKNOWN = ""
+"""In the place of a prefix: all models that the monitor does not know."""
 
 
 def tally(swarm: str, prefix: str, outcome: str, now: datetime) -> None:

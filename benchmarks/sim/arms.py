@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.sim import petals
 from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
 from benchmarks.sim.world import Server, World
-from coordinator.lease_terms import Held, accepted, end_of, offered, renewed
+from coordinator.lease_terms import End, Held, accepted, end_of, offered, pause_after, renewed
 from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.snapshot import Server as Seen
@@ -98,6 +98,8 @@ class CoordinatorArm:
     seed: int
     belief: str = "reported"
     _leases: dict[str, Held] = field(default_factory=dict)
+    _unfollowed: dict[str, tuple[int, float]] = field(default_factory=dict)
+    """By server: hints that it let lapse since it last followed one, and when it is asked again."""
     _measured: dict[str, list[float]] = field(default_factory=dict)
     _shown: dict[str, tuple[tuple[int, int, bool], Seen]] = field(default_factory=dict)
     _planned: tuple[int, float] = (-1, -1e9)
@@ -126,7 +128,7 @@ class CoordinatorArm:
             self._others.online(server)
 
     def _gone(self, server: Server) -> None:
-        for kept in (self._measured, self._shown):
+        for kept in (self._measured, self._shown, self._unfollowed):
             kept.pop(server.host.name, None)
 
     def _measure(self, server: Server) -> None:
@@ -148,7 +150,7 @@ class CoordinatorArm:
         if 0.0 < silent < FALLBACK_S:
             return
         self._planned = (self.world.version, self.world.now)
-        movable = {s.host.name for s in self.world.servers if s.host.follows}
+        movable = {s.host.name for s in self.world.servers if s.host.follows and not self._paused(s.host.name)}
         promises = self._promises()
         if silent:
             moves = mend(self._model(), promises, movable=movable)
@@ -168,10 +170,23 @@ class CoordinatorArm:
         for name, held in list(self._leases.items()):
             server, now = servers.get(name), self.world.now
             if server is not None and not server.online:
-                held = self._leases[name] = renewed(held, now)
+                held = self._leases[name] = renewed(held, now, progressed=True)
             seen = Span(server.start, server.start + server.size) if server is not None and server.online else None
-            if end_of(held, seen, now, now) is not None:
+            ended = end_of(held, seen, now, now)
+            if ended is not None:
                 del self._leases[name]
+                self._note_end(name, ended[0])
+
+    def _note_end(self, name: str, end: End) -> None:
+        """As `coordinator.pauses` has it."""
+        if end is End.DONE:
+            self._unfollowed.pop(name, None)
+        elif end is End.EXPIRED:
+            times = self._unfollowed.get(name, (0, 0.0))[0] + 1
+            self._unfollowed[name] = (times, self.world.now + pause_after(times).total_seconds())
+
+    def _paused(self, name: str) -> bool:
+        return self._unfollowed.get(name, (0, 0.0))[1] > self.world.now
 
     def _promises(self) -> list[Promise]:
         return [Promise(held.peer_id, held.span) for held in self._leases.values()]

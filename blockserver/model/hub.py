@@ -37,7 +37,7 @@ from blockserver.model.facts import require_servable
 from blockserver.model.families import block_tensor, family_of
 from blockserver.model.progress import Meter, Progress, silent
 from swarm.errors import LocalError, RemoteError
-from swarm.wire.spans import Span
+from swarm.wire.spans import Span, runs
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +105,21 @@ def bytes_to_fetch(source: Source, span: Span) -> int:
     return repository.missing_bytes(_shards(folder, lambda block: block is not None and block in span))
 
 
+def blocks_on_disk(source: Source, num_blocks: int) -> tuple[Span, ...]:
+    """Blocks all of whose shards are there, at the commit that was resolved last. Asks no hub."""
+    folder = _Repository(source).last_seen()
+    if folder is None or not (folder / CONFIG).is_file():
+        return ()
+    if not (folder / INDEX).is_file():
+        return (Span(0, num_blocks),) if (folder / SINGLE).is_file() else ()
+    files: dict[int, set[str]] = {}
+    for block, file in _shards_of_blocks(folder):
+        if block is not None:
+            files.setdefault(block, set()).add(file)
+    there = {file for file in set().union(*files.values()) if (folder / file).is_file()}
+    return runs(block for block, needed in files.items() if block < num_blocks and needed <= there)
+
+
 def _fetch(source: Source, wanted: Callable[[int | None], bool], beside: tuple[str, ...], progress: Progress) -> Fetched:
     repository = _Repository(source)
     folder = repository.open()
@@ -122,15 +137,19 @@ def _fetch(source: Source, wanted: Callable[[int | None], bool], beside: tuple[s
 def _shards(folder: Path, wanted: Callable[[int | None], bool]) -> list[str]:
     if not (folder / INDEX).is_file():
         return [SINGLE]
+    chosen = {file for block, file in _shards_of_blocks(folder) if wanted(block)}
+    for file in chosen:
+        if Path(file).name != file:
+            raise LocalError(f"the index of {folder} names a file outside its folder: {file[:100]}")
+    return sorted(chosen)
+
+
+def _shards_of_blocks(folder: Path) -> Iterator[tuple[int | None, str]]:
+    """For each tensor of the index its block, None for what is no block's, and the file that holds it."""
     family = family_of(_read_json(folder / CONFIG)["model_type"])
-    chosen = set()
     for name, file in _read_json(folder / INDEX)["weight_map"].items():
         within = block_tensor(name, family)
-        if wanted(int(within["index"]) if within else None):
-            if Path(file).name != file:
-                raise LocalError(f"the index of {folder} names a file outside its folder: {file[:100]}")
-            chosen.add(file)
-    return sorted(chosen)
+        yield int(within["index"]) if within else None, file
 
 
 class _Repository:
@@ -190,9 +209,20 @@ class _Repository:
     def missing_bytes(self, names: list[str]) -> int:
         return sum(self._left(name, self._required(name)) for name in names if not (self.folder / name).is_file())
 
+    def last_seen(self) -> Path | None:
+        """The folder of the commit that the revision stood for when the hub was asked last; None where it never was."""
+        if not self._note.is_file():
+            return None
+        self.commit = self._note.read_text(encoding="utf-8")
+        return self.folder
+
+    @property
+    def _note(self) -> Path:
+        return self.home / "refs" / quote(self.source.revision, safe="")
+
     def _resolve(self) -> str:
         """The commit that the revision stands for; with the hub out of reach, the one that it stood for last."""
-        note = self.home / "refs" / quote(self.source.revision, safe="")
+        note = self._note
         try:
             commit = self._required(CONFIG).commit_hash or self.source.revision
         except HubDown:

@@ -7,6 +7,7 @@ for a lease only: whether its model can spare it, and whether another server is 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 import time
@@ -14,33 +15,40 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
-from swarm.placement import Demand, Pace, Placement, advise, choose_model, choose_span, find_holes, mend, without
+from blockserver.serving.own_view import Finding, advise_alone, mendable
+from blockserver.serving.silence import Silence
+from swarm.placement import Demand, Pace, Placement, choose_model, choose_span, without
 from swarm.placement.fleet import why_chosen
 from swarm.snapshot import Model
-from swarm.wire.hints import HintRequest, LeaseDocument, OtherModel, ReasonCode, SpanDocument
-from swarm.wire.spans import Span
+from swarm.wire.hints import MOST_ON_DISK, HintRequest, LeaseDocument, OtherModel, ReasonCode, SpanDocument
+from swarm.wire.spans import Span, suffixes
 
 log = logging.getLogger(__name__)
 
 BY_COORDINATOR = "the coordinator"
 BY_ITSELF = "this server"
 BY_OPERATOR = "the operator"
-SILENT_POLLS = 3
-"""One lost answer, or two, is no silence."""
 FALLBACK_JITTER = 2 / 3
 """Share of the waiting time that is added at random: servers that lost the same coordinator do not all move in one second."""
+ARRIVAL_PATIENCE_S = 60.0
+"""Of a server that serves nothing yet, for a lease that it is told to wait for: it loads for minutes afterwards."""
+_NOT_SEEN = (ReasonCode.BLIND, ReasonCode.UNKNOWN_MODEL)
+"""No advice: the coordinator answers, and does not see this model."""
 _USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN, ReasonCode.SCARCE, ReasonCode.TOO_SOON)
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One model that this server could serve. `view` reads the DHT and gives it as this server sees it, announcements believed;
-    `pace` is how fast this server is with it, as far as it knows."""
+    `pace` is how fast this server is with it, `load_s` how long it loads so many blocks, as far as it knows; `on_disk` are the
+    blocks that need no download."""
 
     prefix: str
     num_blocks: int
     view: Callable[[], Awaitable[Model]]
     pace: Callable[[], Pace | None] = lambda: None
+    load_s: Callable[[int], float | None] = lambda _: None
+    on_disk: Callable[[], tuple[Span, ...]] = tuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +73,20 @@ class Adviser:
     confirm_s: float
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = lambda: random.uniform(0.0, FALLBACK_JITTER)  # noqa: S311
-    _silent_since: float | None = field(default=None, init=False)
-    _silent_polls: int = field(default=0, init=False)
-    _patience_s: float = field(default=0.0, init=False)
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    retry_after_s: float | None = field(default=None, init=False)
+    """When the coordinator said that asking again makes sense; None where it said nothing."""
+    _lease_after_s: float | None = field(default=None, init=False)
+    _silence: Silence = field(init=False)
     _last_words: str = field(default="", init=False)
-    _finding: _Finding | None = field(default=None, init=False)
+    _finding: Finding | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._silence = Silence(self.fallback_after_s)
 
     async def arrive(self, *, alone: bool = False) -> Decision:
         """The first span of a server that serves nothing yet; `alone` does not ask the coordinator."""
-        decision = await self._ask(self.candidates[0], None, 0) if self.hints and not alone else None
+        decision = await self._ask_until_there_is_a_lease() if self.hints and not alone else None
         if decision is not None:
             return decision
         views = [without(await candidate.view(), self.peer_id) for candidate in self.candidates]
@@ -82,7 +95,7 @@ class Adviser:
         ranking = choose_model(Demand(view, 1.0, size) for view, size in zip(views, sizes, strict=True))
         best = self._candidate(ranking[0].prefix)
         view = next(view for view in views if view.prefix == best.prefix)
-        placement = choose_span(view, best.num_blocks, pace=best.pace())
+        placement = choose_span(view, best.num_blocks, pace=best.pace(), on_disk=suffixes(best.on_disk(), view.num_blocks))
         if len(ranking) > 1:
             placement = replace(placement, reason=why_chosen(ranking))
         return Decision(best.prefix, placement, BY_ITSELF)
@@ -92,39 +105,43 @@ class Adviser:
         present = self._candidate(prefix)
         if self.hints is not None:
             decision = await self._ask(present, serving, sessions_active)
-            if self._silent_since is None:
+            if not self._silence.lasts:
                 return decision
-            if self._silent_polls < SILENT_POLLS or self.clock() - self._silent_since < self._patience_s:
+            if not self._silence.is_over(self.clock()):
                 return None
         return await self._decide_alone(present, serving)
 
     def _candidate(self, prefix: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.prefix == prefix)
 
+    async def _ask_until_there_is_a_lease(self) -> Decision | None:
+        """Where there is none for the moment: to decide alone would be to decide without knowing what others were promised."""
+        waited = 0.0
+        while (decision := await self._ask(self.candidates[0], None, 0)) is None:
+            if self._lease_after_s is None or waited + self._lease_after_s > ARRIVAL_PATIENCE_S:
+                return None
+            waited += self._lease_after_s
+            await self.sleep(self._lease_after_s)
+        return decision
+
     async def _ask(self, present: Candidate, serving: Span | None, sessions_active: int) -> Decision | None:
         assert self.hints is not None
-        pace = present.pace()
-        others = (candidate for candidate in self.candidates if candidate is not present)
-        request = HintRequest(
-            peer=self.peer_id,
-            model=present.prefix,
-            num_blocks_max=present.num_blocks,
-            num_blocks=len(serving) if serving else present.num_blocks,
-            current=SpanDocument(start=serving.start, end=serving.end) if serving else None,
-            sessions_active=sessions_active,
-            forward_rps=pace.forward_rps if pace else None,
-            network_rps=pace.network_rps if pace else None,
-            also=tuple(OtherModel(model=other.prefix, num_blocks_max=other.num_blocks) for other in others),
-        )
+        request = self._question(present, serving, sessions_active)
+        self.retry_after_s = self._lease_after_s = None
         try:
             answer = await self.hints.ask(request)
         except CoordinatorDown as error:
-            self._note_silence(error, serving)
+            self._note_silence(str(error), serving)
             return None
-        if self._silent_since is not None:
+        self.retry_after_s = answer.retry_after_s
+        if answer.reason_code in _NOT_SEEN:
+            self._note_silence(answer.reason, serving, blind=True)
+            return None
+        if self._silence.end():
             log.info("the coordinator answers again")
-        self._silent_since, self._silent_polls, self._finding = None, 0, None
+        self._finding = None
         if answer.no_lease_because:
+            self._lease_after_s = answer.lease_after_s
             self._say(f"no lease, says the coordinator: {answer.no_lease_because}")
             return None
         if answer.lease is None:
@@ -139,6 +156,26 @@ class Adviser:
         placement = Placement(answer.lease.to_span(), answer.reason_code, answer.reason)
         return Decision(answer.lease.model, placement, BY_COORDINATOR, answer.lease)
 
+    def _question(self, present: Candidate, serving: Span | None, sessions_active: int) -> HintRequest:
+        pace = present.pace()
+        size = len(serving) if serving else present.num_blocks
+        others = (candidate for candidate in self.candidates if candidate is not present)
+        # A serving server moves for what others lack; only an arriving one has the choice of what it has already.
+        kept = sorted(present.on_disk(), key=len, reverse=True)[:MOST_ON_DISK] if serving is None else []
+        return HintRequest(
+            peer=self.peer_id,
+            model=present.prefix,
+            num_blocks_max=present.num_blocks,
+            num_blocks=size,
+            current=SpanDocument.of(serving) if serving else None,
+            sessions_active=sessions_active,
+            est_load_s=present.load_s(size),
+            forward_rps=pace.forward_rps if pace else None,
+            network_rps=pace.network_rps if pace else None,
+            also=tuple(OtherModel(model=other.prefix, num_blocks_max=other.num_blocks) for other in others),
+            on_disk=tuple(SpanDocument.of(span) for span in kept),
+        )
+
     async def _decide_alone(self, present: Candidate, serving: Span) -> Decision | None:
         """The planner's answer on this server's own view, once it has stood for `confirm_s`: a single view may be wrong."""
         model = await present.view()
@@ -146,13 +183,13 @@ class Adviser:
             self._say("staying: the DHT could not be read whole")
             return None
         now = self.clock()
-        holes = frozenset(block for hole in find_holes(model) for block in hole) if mend(model) else frozenset()
+        holes = mendable(model)
         if self._finding is None or not holes or holes != self._finding.holes:
-            self._finding = _Finding(holes, now) if holes else None
+            self._finding = Finding(holes, now) if holes else None
         if self._finding is None:
             return None
         movable = self._finding.movable(model, now, self.confirm_s)
-        advice = advise(model, self.peer_id, len(serving), serving=serving, movable=movable)
+        advice = advise_alone(model, self.peer_id, serving, present.num_blocks, movable)
         if advice.placement is None or advice.reason_code not in (ReasonCode.HOLE, ReasonCode.CHAIN):
             self._say(f"staying: {advice.reason}")
             return None
@@ -162,37 +199,13 @@ class Adviser:
         self._finding = None
         return Decision(present.prefix, advice.placement, BY_ITSELF)
 
-    def _note_silence(self, error: CoordinatorDown, serving: Span | None) -> None:
-        self._silent_polls += 1
-        if self._silent_since is None:
-            self._silent_since = self.clock()
-            self._patience_s = self.fallback_after_s * (1.0 + self.jitter())
-            then = f"staying; deciding by itself from {self._patience_s:.0f} s on" if serving else "deciding by itself"
-            log.warning("no hint: %s; this server is %s", error, then)
+    def _note_silence(self, why: str, serving: Span | None, *, blind: bool = False) -> None:
+        if self._silence.note(self.clock(), self.jitter, blind=blind):
+            wait = f"staying; deciding by itself from {self._silence.patience_s:.0f} s on"
+            log.warning("no hint: %s; this server is %s", why, wait if serving else "deciding by itself")
 
     def _say(self, words: str) -> None:
         """Once, until something else is said: the question is asked every few seconds."""
         if words != self._last_words:
             self._last_words = words
             log.info(words)
-
-
-@dataclass
-class _Finding:
-    """Holes that this server sees by itself, since when, and who had the chance to fill them and did not."""
-
-    holes: frozenset[int]
-    since: float
-    passed_over: set[str] = field(default_factory=set)
-
-    def movable(self, model: Model, now: float, patience_s: float) -> frozenset[str]:
-        """All servers but those whose turn has passed: the planner's first choice may be one that does not follow our rule,
-        such as a Petals server. Its turn lasts twice the time after which it would have moved."""
-        everyone = frozenset(server.peer_id for server in model.servers)
-        turns_over = int((now - self.since) / (2 * patience_s))
-        while len(self.passed_over) < turns_over:
-            chosen = next((move.peer_id for move in mend(model, movable=everyone - self.passed_over)), None)
-            if chosen is None:
-                break
-            self.passed_over.add(chosen)
-        return everyone - self.passed_over

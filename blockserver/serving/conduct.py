@@ -6,8 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swarm.wire.hints import LeaseDocument, Urgency
+from swarm.wire.hints import DeclineReason, LeaseDocument, Urgency
 from swarm.wire.spans import Span
+
+NOT_AGAIN_S = {
+    DeclineReason.PINNED: 86_400.0,
+    DeclineReason.MEMORY: 3_600.0,
+    DeclineReason.DISK: 600.0,
+    DeclineReason.FAILED: 600.0,
+}
+"""For how long there is no use in asking again for any move. Not listed is what passes, or keeps no hole from being filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,19 +32,37 @@ class Situation:
     disk_free_bytes: int | None = None
 
 
-def objection(lease: LeaseDocument, now: Situation) -> str | None:
-    """Why the lease is declined: the reason's code, a colon, and the reason in words; None to follow it."""
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a lease is declined: one of the words that the coordinator knows, and the same for people."""
+
+    reason: DeclineReason
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.words}"
+
+    @property
+    def not_again_s(self) -> float:
+        return NOT_AGAIN_S.get(self.reason, 0.0)
+
+
+def objection(lease: LeaseDocument, now: Situation) -> Objection | None:
+    """Why the lease is declined; None to follow it."""
     span = lease.to_span()
     if now.pinned:
-        return f"pinned: the operator set this server to {now.serving.in_words() if now.serving else 'fixed blocks'}"
+        where = now.serving.in_words() if now.serving else "fixed blocks"
+        return Objection(DeclineReason.PINNED, f"the operator set this server to {where}")
     if now.num_blocks_max is not None and len(span) > now.num_blocks_max:
-        return f"memory: {len(span)} blocks are more than the {now.num_blocks_max} that fit here"
+        return Objection(DeclineReason.MEMORY, f"{len(span)} blocks are more than the {now.num_blocks_max} that fit here")
     if now.disk_free_bytes is not None and now.fetch_bytes > now.disk_free_bytes:
-        return f"disk: {now.fetch_bytes / 1e9:.1f} GB to fetch, {now.disk_free_bytes / 1e9:.1f} GB free"
+        words = f"{now.fetch_bytes / 1e9:.1f} GB to fetch, {now.disk_free_bytes / 1e9:.1f} GB free"
+        return Objection(DeclineReason.DISK, words)
     if now.serving is None or lease.urgency is Urgency.HOLE:
         return None
     if now.dwelt_s < now.min_dwell_s:
-        return f"too_soon: moved {now.dwelt_s:.0f} s ago, and a move that fills no hole waits for {now.min_dwell_s:.0f} s"
+        words = f"moved {now.dwelt_s:.0f} s ago, and a move that fills no hole waits for {now.min_dwell_s:.0f} s"
+        return Objection(DeclineReason.TOO_SOON, words)
     if now.sessions_active:
-        return f"busy_sessions: {now.sessions_active} sessions are open, and no hole waits"
+        return Objection(DeclineReason.BUSY_SESSIONS, f"{now.sessions_active} sessions are open, and no hole waits")
     return None

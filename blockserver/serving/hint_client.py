@@ -56,7 +56,7 @@ class HintClient:
         return await self._post(f"/lease/{lease.id}/progress", LeaseStep(peer=peer_id, progress=progress), LeaseReply)
 
     async def decline(self, lease: LeaseDocument, peer_id: str, reason: str, not_again_s: float = 0.0) -> LeaseReply:
-        """`reason` is a `DeclineReason` or a few words."""
+        """`reason` begins with a `DeclineReason`, or is a few words."""
         step = LeaseStep(peer=peer_id, reason=reason, not_again_s=not_again_s)
         return await self._post(f"/lease/{lease.id}/decline", step, LeaseReply)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import logging
 
+from blockserver.serving.conduct import Objection
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
 from swarm.wire.hints import LeaseDocument
 from swarm.wire.spans import Span
@@ -36,12 +37,12 @@ class Leases:
             log.info("the lease is stale: %s", reply.reason)
         return reply.outcome == "ok"
 
-    async def decline(self, lease: LeaseDocument | None, reason: str) -> None:
+    async def decline(self, lease: LeaseDocument | None, why: Objection) -> None:
         if lease is None or self._hints is None:
             return
-        log.info("declining the lease for %s: %s", lease.to_span().in_words(), reason)
+        log.info("declining the lease for %s: %s", lease.to_span().in_words(), why)
         with contextlib.suppress(CoordinatorDown):
-            await self._hints.decline(lease, self._peer_id, reason[:MAX_REASON_LENGTH])
+            await self._hints.decline(lease, self._peer_id, str(why)[:MAX_REASON_LENGTH], why.not_again_s)
 
     async def report(self, lease: LeaseDocument | None, progress: float) -> None:
         """Keeps the lease open while its blocks load."""

@@ -24,10 +24,11 @@ from blockserver.serving import loading
 from blockserver.serving.advice import BY_OPERATOR, Adviser, Candidate, Decision
 from blockserver.serving.announce import Announcer
 from blockserver.serving.condition import Condition
-from blockserver.serving.conduct import Situation, objection
+from blockserver.serving.conduct import Objection, Situation, objection
 from blockserver.serving.hint_client import HintClient
 from blockserver.serving.leasing import Leases
 from blockserver.serving.neighbours import Ways
+from blockserver.serving.polling import next_question_after
 from blockserver.serving.presence import Presence
 from blockserver.serving.reachability_check import wait_until_reachable
 from blockserver.serving.repertoire import Repertoire
@@ -39,7 +40,7 @@ from swarm.dht.node import Node, NodeConfig
 from swarm.errors import RemoteError
 from swarm.placement import Placement
 from swarm.snapshot import Model
-from swarm.wire.hints import LeaseDocument, ReasonCode
+from swarm.wire.hints import DeclineReason, LeaseDocument, ReasonCode
 from swarm.wire.records import ServerRecord, ServerState
 from swarm.wire.spans import Span
 
@@ -80,7 +81,9 @@ class BlockServer:
         self.presence = Presence(node_config, node, announcer, self._make_handler, config.alive_interval_s)
         self._adviser = Adviser(
             peer_id=node.peer_id,
-            candidates=tuple(Candidate(m.prefix, m.offer.num_blocks, m.view, m.pace) for m in models),
+            candidates=tuple(
+                Candidate(m.prefix, m.offer.num_blocks, m.view, m.pace, m.load_s, m.offer.blocks_on_disk) for m in models
+            ),
             hints=hints,
             fallback_after_s=config.fallback_after_s,
             confirm_s=config.confirm_s,
@@ -109,7 +112,8 @@ class BlockServer:
     async def _settle_and_reconsider(self) -> None:
         await self._settle(await self._arrive())
         while True:
-            await asyncio.sleep(self.config.hint_interval_s * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
+            wait_s = next_question_after(self.config.hint_interval_s, self._adviser.retry_after_s)
+            await asyncio.sleep(wait_s * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311
             await self._reconsider()
 
     async def _arrive(self) -> Decision:
@@ -170,7 +174,7 @@ class BlockServer:
             where = before.in_words() if model is there else f"{before.in_words()} of {there.prefix}"
             log.error("%s of %s could not be served (%s); going back to %s", span.in_words(), model.prefix, error, where)
             self._failed.add((model.prefix, span))
-            await self._leases.decline(decision.lease, f"failed: {error}")
+            await self._leases.decline(decision.lease, Objection(DeclineReason.FAILED, str(error)))
             await self._serve(there, before, None)
             return
         if before is not None:
@@ -212,10 +216,14 @@ class BlockServer:
 
     async def _load(self, span: Span, lease: LeaseDocument | None) -> SpanModule:
         reports = asyncio.create_task(self._report_loading(lease))
-        offer = self._now.model.offer
+        model, started = self._now.model, time.monotonic()
+        offer = model.offer
         try:
             reuse, self._module = self._module, None
-            return await loading.load(offer.config, offer.facts, span, offer.dtype, self._note_progress, reuse)
+            new = [block for block in span if reuse is None or block not in reuse.span]
+            module = await loading.load(offer.config, offer.facts, span, offer.dtype, self._note_progress, reuse)
+            model.note_load(len(new), time.monotonic() - started)
+            return module
         finally:
             reports.cancel()
             self._now.loaded = None
@@ -256,12 +264,13 @@ class BlockServer:
         """Whether this server does not do what it was told, or what it found itself. A lease is declined with the reason."""
         span, lease = decision.placement.span, decision.lease
         if (decision.prefix, span) in self._failed:
-            await self._leases.decline(lease, f"failed: {span.in_words()} could not be served here before")
+            words = f"{span.in_words()} could not be served here before"
+            await self._leases.decline(lease, Objection(DeclineReason.FAILED, words))
             return True
-        reason = objection(lease, self._situation(decision)) if lease and not self._serves(decision) else None
-        if reason is not None:
-            await self._leases.decline(lease, reason)
-        return reason is not None
+        why = objection(lease, self._situation(decision)) if lease and not self._serves(decision) else None
+        if why is not None:
+            await self._leases.decline(lease, why)
+        return why is not None
 
     def _situation(self, decision: Decision) -> Situation:
         """As the wanted model counts it: how many blocks fit, how much of them must be fetched."""

@@ -23,7 +23,17 @@ from blockserver.places import cache_folder
 from blockserver.threads import in_thread
 from swarm.wire.spans import Span
 
-__all__ = ["Progress", "blocks_to_serve", "bytes_to_fetch", "device_of", "dtype_of", "load", "read_model", "require"]
+__all__ = [
+    "Progress",
+    "blocks_on_disk",
+    "blocks_to_serve",
+    "bytes_to_fetch",
+    "device_of",
+    "dtype_of",
+    "load",
+    "read_model",
+    "require",
+]
 
 
 def read_model(config: LoadConfig) -> ModelFacts:
@@ -65,6 +75,12 @@ def bytes_to_fetch(config: LoadConfig, span: Span) -> int:
     """What loading `span` would write to the disk: nothing for a folder."""
     source = source_of(config)
     return hub.bytes_to_fetch(source, span) if isinstance(source, hub.Source) else 0
+
+
+def blocks_on_disk(config: LoadConfig, num_blocks: int) -> tuple[Span, ...]:
+    """Of a hub's model, the blocks that need no download. Asks nobody."""
+    source = source_of(config)
+    return hub.blocks_on_disk(source, num_blocks) if isinstance(source, hub.Source) else ()
 
 
 async def load(

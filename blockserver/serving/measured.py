@@ -51,6 +51,9 @@ class MeasuredRates:
         rates = [_rate(entry, name) for name in ("inference_rps", "forward_rps")]
         return (rates[0], rates[1]) if rates[0] and rates[1] else None
 
+    def load_s_per_block(self, setup: Setup, now: float) -> float | None:
+        return _rate(self._fresh(_loading(setup), now, MAX_AGE_S), "s_per_block")
+
     def network(self, bytes_per_token: int, now: float) -> float | None:
         """Tokens per second."""
         rate = _rate(self._fresh("network", now, NETWORK_MAX_AGE_S), "bytes_per_s")
@@ -58,6 +61,9 @@ class MeasuredRates:
 
     def keep_compute(self, setup: Setup, inference_rps: float, forward_rps: float, now: float) -> None:
         self._keep(setup.key, {"inference_rps": inference_rps, "forward_rps": forward_rps, "measured_at": now})
+
+    def keep_load(self, setup: Setup, s_per_block: float, now: float) -> None:
+        self._keep(_loading(setup), {"s_per_block": s_per_block, "measured_at": now})
 
     def keep_network(self, tokens_per_s: float, bytes_per_token: int, now: float) -> None:
         self._keep("network", {"bytes_per_s": tokens_per_s * bytes_per_token, "measured_at": now})
@@ -90,6 +96,10 @@ class MeasuredRates:
             partial.replace(self._file)
         except OSError as error:
             log.warning("measured rates cannot be kept in %s (%s); the next start measures again", self._file, error.strerror)
+
+
+def _loading(setup: Setup) -> str:
+    return f"loading | {setup.key}"
 
 
 def _rate(entry: dict[str, Any], name: str) -> float | None:

@@ -35,6 +35,7 @@ class Rates:
         self._prefix = prefix
         self._kept = MeasuredRates(config.state_dir)
         self._network_tried_at = float("-inf")
+        self._load_s_per_block: float | None = None
         self.measured: Throughput | None = None
 
     def announced(self, blocks: int, relay: bool) -> float | None:
@@ -59,6 +60,20 @@ class Rates:
         now = time.time()
         kept = self._kept.compute(_setup(self._prefix, dtype, self._config.quant_type, device), now)
         return Pace(kept[1], self._kept.network(bytes_per_token, now)) if kept else None
+
+    def note_load(self, dtype: str, device: str, blocks: int, seconds: float) -> None:
+        """Of the blocks that had to be loaded; where all were there already, nothing is learnt."""
+        if blocks and seconds > 0.0:
+            self._load_s_per_block = seconds / blocks
+            self._kept.keep_load(_setup(self._prefix, dtype, self._config.quant_type, device), seconds / blocks, time.time())
+
+    def load_s(self, dtype: str, device: str, blocks: int) -> float | None:
+        """Seconds for so many blocks, as quick as those of the last load here; None where none was timed."""
+        for_each = self._load_s_per_block
+        if for_each is None:
+            setup = _setup(self._prefix, dtype, self._config.quant_type, device)
+            for_each = self._kept.load_s_per_block(setup, time.time())
+        return None if for_each is None else for_each * blocks
 
     async def compute(self, engine: Engine) -> None:
         """Of the span that the engine holds. Takes well below a second where it must be measured."""

@@ -11,7 +11,7 @@ import torch
 
 from blockserver.config import AlsoModel, ServeConfig
 from blockserver.model.facts import ModelFacts
-from blockserver.serving.loading import blocks_to_serve, bytes_to_fetch, dtype_of, read_model, require
+from blockserver.serving.loading import blocks_on_disk, blocks_to_serve, bytes_to_fetch, dtype_of, read_model, require
 from swarm.errors import LocalError
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
@@ -48,6 +48,10 @@ class Offer:
     def bytes_to_fetch(self, span: Span) -> int:
         """What loading `span` would write to the disk."""
         return bytes_to_fetch(self.config, span)
+
+    def blocks_on_disk(self) -> tuple[Span, ...]:
+        """Of a hub's model, those that were downloaded; of a folder nothing is said: there all are the same."""
+        return blocks_on_disk(self.config, self.facts.num_blocks)
 
 
 Repertoire = tuple[Offer, ...]

@@ -46,6 +46,13 @@ class ServedModel:
         device = str(loading.device_of(self.offer.config))
         return self.rates.pace(self.offer.dtype_name, device, self.offer.bytes_per_token)
 
+    def note_load(self, blocks: int, seconds: float) -> None:
+        self.rates.note_load(self.offer.dtype_name, str(loading.device_of(self.offer.config)), blocks, seconds)
+
+    def load_s(self, blocks: int) -> float | None:
+        """How long so many blocks would load, by the last load; None where there was none."""
+        return self.rates.load_s(self.offer.dtype_name, str(loading.device_of(self.offer.config)), blocks)
+
     async def measure_network(self) -> None:
         """Never stops a server: without a figure only what it computes is announced."""
         try:

@@ -41,6 +41,12 @@ MOST_ALSO = 8
 """Further models that one server may offer: each is planned for under a lock of its own, and more than a few fit on no disk."""
 
 
+USUAL_RETRY_S = 30.0
+"""What `retry_after_s` is where nothing speaks for sooner or later. A server whose operator wants it to may ask more often."""
+MOST_ON_DISK = 16
+"""Spans. A cache holds a few; a question stays short."""
+
+
 class ReasonCode(StrEnum):
     """Why the coordinator advises what it advises; the same codes stand in leases, logs and metrics."""
 
@@ -95,6 +101,10 @@ class SpanDocument(Posted):
             raise ValueError(f"a span needs start < end, not {self.start}:{self.end}")
         return self
 
+    @classmethod
+    def of(cls, span: Span) -> Self:
+        return cls(start=span.start, end=span.end)
+
     def to_span(self) -> Span:
         return Span(self.start, self.end)
 
@@ -126,6 +136,9 @@ class HintRequest(Posted):
     """Tokens per second that its line carries, where it knows."""
     also: Annotated[tuple[OtherModel, ...], Field(max_length=MOST_ALSO)] = ()
     """Models that the operator offers besides. A lease may be for one of them, and for no other."""
+    on_disk: Annotated[tuple[SpanDocument, ...], Field(max_length=MOST_ON_DISK)] = ()
+    """Blocks of `model` that an arriving server need not download, the longest spans of them where there are more. Empty
+    where nothing is ever downloaded."""
 
     @model_validator(mode="after")
     def _each_model_once(self) -> Self:
@@ -184,6 +197,8 @@ class HintAnswer(BaseModel):
     span: SpanDocument | None = None
     model: PrefixText | None = None
     no_lease_because: str | None = None
+    lease_after_s: float | None = None
+    """With `no_lease_because`: in how many seconds there may be one. None where waiting changes nothing."""
 
 
 class LeaseReply(BaseModel):
@@ -209,13 +224,20 @@ class LeaseStep(Posted):
 
 
 class DeclineReason(StrEnum):
-    """The words in use for declining; others are kept as they are."""
+    """The words with which a reason to decline begins, and what follows after a colon is for people. Others are kept too."""
 
     PINNED = "pinned"
     BUSY_SESSIONS = "busy-sessions"
-    OPERATOR = "operator"
     DISK = "disk"
+    MEMORY = "memory"
     TOO_SOON = "too-soon"
+    FAILED = "failed"
+
+
+def decline_reason(words: str) -> DeclineReason | None:
+    """The word that `words` begin with; None for one of the server's own. Servers of before wrote `busy_sessions`."""
+    word = words.split(":", 1)[0].strip().replace("_", "-")
+    return next((reason for reason in DeclineReason if reason == word), None)
 
 
 class NonceDocument(BaseModel):

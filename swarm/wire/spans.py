@@ -51,6 +51,13 @@ def runs(blocks: Iterable[int]) -> tuple[Span, ...]:
     return tuple(spans)
 
 
+def suffixes(spans: Iterable[Span], num_blocks: int) -> tuple[Span, ...]:
+    """From each block of the spans, within a model of so many blocks, to where they end: all places to begin within them."""
+    within = (span for span in spans if span.start < num_blocks)
+    joined = runs(block for span in within for block in range(span.start, min(span.end, num_blocks)))
+    return tuple(Span(start, span.end) for span in joined for start in span)
+
+
 def in_words(spans: Iterable[Span]) -> str:
     """`block 7`, `blocks 3–6`, or `blocks 3–6, 9, 12–13`."""
     listed = list(spans)

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from django.db import IntegrityError, connection, transaction
 
-from coordinator import followers, hints, lease_terms, leases
-from coordinator.models import Lease, Phase
+from coordinator import followers, hints, known, lease_terms, leases
+from coordinator.answering import RETRY_SOON_S
+from coordinator.models import Lease, Phase, Tally
 from swarm.placement import Placement, advise
 from swarm.snapshot import Model
-from swarm.wire.hints import HintAnswer, LeaseReply, LeaseStep, ReasonCode, Urgency
+from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, question, seen
 from tests.swarms import model, peer_id, server
@@ -126,11 +127,75 @@ def test_a_blind_monitor_advises_nothing_and_says_so() -> None:
     answer = ask("d", Span(0, 12))
     assert (answer.advice, answer.reason_code) == ("stay", ReasonCode.BLIND)
     assert not Lease.objects.exists()
+    counted = Tally.objects.filter(outcome="stay-blind").values_list("prefix", "count")
+    assert sorted(counted) == [("", 1), ("tiny-hf", 1)], "before and after it knew the model"
 
 
-def test_an_unknown_model_is_said_to_be_unknown() -> None:
+def test_an_unknown_model_is_said_to_be_unknown_and_its_name_is_not_kept() -> None:
     seen(replace(BEFORE, prefix="other-hf"))
     assert ask("a").reason_code is ReasonCode.UNKNOWN_MODEL
+    assert list(Tally.objects.values_list("prefix", "outcome")) == [("", "stay-unknown-model")]
+
+
+def roomy(name: str, num_blocks_max: int, serving: Span) -> HintRequest:
+    return question(name, len(serving), serving).model_copy(update={"num_blocks_max": num_blocks_max})
+
+
+def test_a_server_that_was_given_a_shorter_span_grows_again_for_a_hole() -> None:
+    swarm = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
+    seen(swarm)
+    for name, span in (("a", Span(0, 4)), ("b", Span(0, 4)), ("d", Span(4, 8))):
+        followers.note_heartbeat(SWARM, roomy(name, 8 if name in "ab" else 4, span), now())
+    asked = [roomy(name, 8, Span(0, 4)).model_copy(update={"est_load_s": 60.0}) for name in "ab"]
+    leased = [answer.lease for one in asked if (answer := hints.answer(SWARM, one, now())).lease]
+    assert [lease.to_span() for lease in leased if lease] == [Span(8, 16)], "one reload, and the model is whole"
+    assert leased[0] is not None and leased[0].cost_s == 120.0, "twice as long as for as many blocks as it serves"
+
+
+def test_and_does_not_where_its_present_length_is_enough() -> None:
+    seen(model(8, server("a", 0, 2), server("b", 0, 2), server("d", 2, 6)))
+    for name, span in (("a", Span(0, 2)), ("b", Span(0, 2)), ("d", Span(2, 6))):
+        followers.note_heartbeat(SWARM, roomy(name, 8, span), now())
+    leased = [answer.lease for name in "ab" if (answer := hints.answer(SWARM, roomy(name, 8, Span(0, 2)), now())).lease]
+    assert [lease.to_span() for lease in leased if lease] == [Span(6, 8)], "with four times the blocks it would be slower"
+
+
+def test_the_larger_of_two_servers_is_asked_also_when_the_other_one_asks_first() -> None:
+    swarm = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
+    seen(swarm)
+    first, second = sorted("ab", key=peer_id)
+    for name, most in ((first, 4), (second, 8)):
+        followers.note_heartbeat(SWARM, roomy(name, most, Span(0, 4)), now())
+    waits = hints.answer(SWARM, roomy(first, 4, Span(0, 4)), now())
+    assert (waits.reason_code, waits.lease) == (ReasonCode.OTHER_SERVER_MOVES, None)
+    larger = hints.answer(SWARM, roomy(second, 8, Span(0, 4)), now()).lease
+    assert larger is not None and larger.to_span() == Span(8, 16)
+
+
+def test_a_move_that_fills_no_hole_keeps_the_length_of_the_span(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "ages_of", lambda *_: {peer_id(name): 86_400.0 for name in "abcdefg"})
+    seen(model(4, *(server(name, 0, 2) for name in "abcde"), server("f", 2, 4), server("g", 2, 4)))
+    asked = [hints.answer(SWARM, roomy(name, 4, Span(0, 2)), now()).lease for name in "abcde"]
+    assert [len(lease.to_span()) for lease in asked if lease] == [2]
+
+
+def test_an_arriving_server_is_sent_to_blocks_that_it_has_on_its_disk() -> None:
+    """Among equals; the lease is for the model that they are of."""
+    seen(model(12, server("a", 0, 12)))
+    asked = question("new", 4).model_copy(update={"on_disk": (SpanDocument(start=5, end=10),)})
+    lease = hints.answer(SWARM, asked, now()).lease
+    assert lease is not None and lease.to_span() == Span(5, 9)
+    Lease.objects.all().delete()
+    assert ask("new", num_blocks=4).lease.to_span() == Span(0, 4)  # type: ignore[union-attr]
+
+
+def test_where_too_many_leases_are_open_an_arrival_is_told_when_there_may_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hints, "OPEN_LEASES_OF_AN_ADDRESS", 1)
+    seen(model(30, server("a", 0, 12)))
+    assert hints.answer(SWARM, question("b"), now(), "here").lease is not None
+    waits = hints.answer(SWARM, question("c"), now(), "here")
+    assert waits.lease is None and waits.lease_after_s == RETRY_SOON_S
+    assert hints.look(SWARM, question("c"), now(), "not signed").lease_after_s is None, "waiting changes nothing"
 
 
 def test_accepting_after_somebody_else_came_is_stale_and_gives_the_lease_back() -> None:
@@ -163,7 +228,8 @@ def test_an_offer_that_nobody_accepts_goes_back_to_the_next_server() -> None:
     leases.settle(SWARM, HOLED, datetime.fromtimestamp(at, UTC), later)
     assert Lease.objects.get().phase == Phase.EXPIRED
     assert not leases.accept(Lease.objects.get(), later)
-    assert ask("a", Span(0, 12)).reason_code in (ReasonCode.HOLE, ReasonCode.OTHER_SERVER_MOVES)
+    answer = ask("a", Span(0, 12))
+    assert (answer.reason_code, answer.lease is not None) == (ReasonCode.HOLE, True), "and not to the same one once more"
 
 
 def offer(name: str, *filled: int) -> Lease | None:

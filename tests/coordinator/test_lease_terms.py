@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.lease_terms import LEAST_LOADING_LIMIT_S, LOADING_LIFE, OFFER_LIFE, End, accepted, end_of, offered, renewed
+from coordinator.lease_terms import (
+    LEAST_LOADING_LIMIT_S,
+    LOADING_LIFE,
+    OFFER_LIFE,
+    STALLED_AFTER_S,
+    End,
+    accepted,
+    end_of,
+    offered,
+    renewed,
+)
 from swarm.wire.spans import Span
 
 OFFER = offered("p", Span(4, 8), Span(0, 4), 1000.0)
@@ -38,7 +50,7 @@ def test_it_ends_when_the_server_is_seen_there_or_elsewhere_and_not_before_anybo
 def test_a_lease_from_before_the_clock_was_set_back_ends_and_holds_its_blocks_no_longer() -> None:
     taken = accepted(OFFER, 1010.0)
     assert end(taken, 950) is None, "another machine's clock"
-    assert end_of(taken, None, 0, 900.0) == (End.EXPIRED, "the coordinator's clock was set back")
+    assert end_of(taken, None, 0, 900.0) == (End.STALE, "the coordinator's clock was set back")
 
 
 @given(st.lists(st.floats(0.0, 170.0), max_size=80), st.floats(0.0, 20_000.0))
@@ -56,3 +68,15 @@ def test_what_has_run_out_is_not_renewed() -> None:
     assert renewed(OFFER, 1001.0) == OFFER, "an offer is accepted, not renewed"
     taken = accepted(OFFER, 1010.0)
     assert renewed(taken, 1010 + LOADING_LIFE.total_seconds()) == taken
+
+
+def test_signs_of_life_without_progress_are_not_enough() -> None:
+    held, now = accepted(OFFER, 1010.0), 1010.0
+    while now < 1010.0 + STALLED_AFTER_S - 120.0:
+        now += 120.0
+        held = renewed(held, now)
+        assert end(held, now) is None
+    stalled = end_of(held, None, 0, 1010.0 + STALLED_AFTER_S)
+    assert stalled == (End.EXPIRED, "no progress for 10 minutes")
+    moving = renewed(held, now, progressed=True)
+    assert moving.progressed_at == now and end(replace(moving, expires_at=now + 900.0), 1010.0 + STALLED_AFTER_S) is None

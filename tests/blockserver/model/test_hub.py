@@ -16,7 +16,7 @@ from blockserver.client.embeddings import load_ends
 from blockserver.model import hub as hub_module
 from blockserver.model.blocks import load_span
 from blockserver.model.cache_folder import Hold
-from blockserver.model.hub import HubDown, Source, bytes_to_fetch, fetch_ends, fetch_facts, fetch_span
+from blockserver.model.hub import HubDown, Source, blocks_on_disk, bytes_to_fetch, fetch_ends, fetch_facts, fetch_span
 from blockserver.model.model_source import facts_of, load
 from swarm.errors import LocalError
 from swarm.wire.spans import Span
@@ -78,6 +78,22 @@ def test_what_is_there_is_not_fetched_again(hub: FakeHub, source: Source) -> Non
     second = fetch_span(source, Span(0, 2))
     assert hub.downloads() == []
     assert (first.downloaded_bytes > 0, second.downloaded_bytes) == (True, 0)
+
+
+def test_the_blocks_on_the_disk_are_known_without_asking_the_hub(
+    hub: FakeHub, source: Source, tiny: tuple[Path, PreTrainedModel]
+) -> None:
+    assert blocks_on_disk(source, 6) == (), "nothing was ever asked for"
+    facts_of(source)
+    assert blocks_on_disk(source, 6) == ()
+    load(source, Span(2, 4), torch.float32)
+    asked = len(hub.requests)
+    there = {block for span in blocks_on_disk(source, 6) for block in span}
+    assert {2, 3} <= there and len(hub.requests) == asked
+    fetched = shards_of(tiny[0], Span(2, 4))
+    assert there == {block for block in range(6) if shards_of(tiny[0], Span(block, block + 1)) <= fetched}
+    (source.cache / NAME.replace("/", "--") / COMMIT / sorted(shards_of(tiny[0], Span(3, 4)))[0]).unlink()
+    assert 3 not in {block for span in blocks_on_disk(source, 6) for block in span}
 
 
 def test_a_family_that_cannot_be_served_is_refused_before_any_weights_come(

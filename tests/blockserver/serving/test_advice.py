@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,9 +28,15 @@ class Situation:
         self.seconds = 0.0
         self.looked = 0
         self.pace: Pace | None = None
+        self.load_s: Callable[[int], float | None] = lambda _: None
+        self.on_disk: tuple[Span, ...] = ()
         self.adviser = Adviser(
             peer_id=peer_id(me),
-            candidates=(Candidate("tiny-hf", 12, self._view, lambda: self.pace),),
+            candidates=(
+                Candidate(
+                    "tiny-hf", 12, self._view, lambda: self.pace, lambda blocks: self.load_s(blocks), lambda: self.on_disk
+                ),
+            ),
             hints=hints,
             fallback_after_s=180.0,
             confirm_s=60.0,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from blockserver.serving.conduct import Situation, objection
-from swarm.wire.hints import LeaseDocument, ReasonCode, Urgency
+from swarm.wire.hints import DeclineReason, LeaseDocument, ReasonCode, Urgency, decline_reason
 from swarm.wire.spans import Span
 
 HOLE = LeaseDocument(
@@ -23,15 +23,24 @@ SETTLED = Situation(serving=Span(0, 12), dwelt_s=700.0, min_dwell_s=600.0, num_b
         (HOLE, SETTLED, None),
         (OTHER, SETTLED, None),
         (HOLE, replace(SETTLED, sessions_active=3, dwelt_s=1.0), None),
-        (OTHER, replace(SETTLED, sessions_active=3), "busy_sessions"),
-        (OTHER, replace(SETTLED, dwelt_s=599.0), "too_soon"),
+        (OTHER, replace(SETTLED, sessions_active=3), DeclineReason.BUSY_SESSIONS),
+        (OTHER, replace(SETTLED, dwelt_s=599.0), DeclineReason.TOO_SOON),
         (OTHER, replace(SETTLED, serving=None, dwelt_s=0.0), None),
-        (HOLE, replace(SETTLED, pinned=True), "pinned"),
-        (HOLE, replace(SETTLED, num_blocks_max=11), "memory"),
-        (HOLE, replace(SETTLED, fetch_bytes=2, disk_free_bytes=1), "disk"),
+        (HOLE, replace(SETTLED, pinned=True), DeclineReason.PINNED),
+        (HOLE, replace(SETTLED, num_blocks_max=11), DeclineReason.MEMORY),
+        (HOLE, replace(SETTLED, fetch_bytes=2, disk_free_bytes=1), DeclineReason.DISK),
         (HOLE, replace(SETTLED, fetch_bytes=2, disk_free_bytes=2), None),
     ],
 )
 def test_a_hole_is_filled_at_once_and_anything_else_waits(lease: LeaseDocument, now: Situation, code: str | None) -> None:
     said = objection(lease, now)
-    assert (said.split(":")[0] if said else None) == code
+    assert (said.reason if said else None) == code
+    assert said is None or decline_reason(str(said)) is said.reason, "the coordinator reads what the server says"
+
+
+@pytest.mark.parametrize("now", [replace(SETTLED, sessions_active=3), replace(SETTLED, dwelt_s=1.0)])
+def test_what_holds_for_other_moves_only_asks_for_no_pause_that_would_hold_for_holes(now: Situation) -> None:
+    said = objection(OTHER, now)
+    assert said is not None and said.not_again_s == 0.0
+    pinned = objection(HOLE, replace(now, pinned=True))
+    assert pinned is not None and pinned.not_again_s > 0.0

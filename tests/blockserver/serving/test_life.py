@@ -164,7 +164,7 @@ async def test_a_lease_that_fills_no_hole_is_declined_too_soon_after_the_last_mo
                 await until(reader, online(Span(0, 2)))
                 told.answers["/api/v1/hint"] = other
                 await eventually(lambda: bool(said(told, "decline")))
-                assert said(told, "decline")[0]["reason"].startswith("too_soon: ")
+                assert said(told, "decline")[0]["reason"].startswith("too-soon: ")
                 assert said(told, "accept") == []
                 assert online(Span(0, 2))(await until(reader, lambda seen: bool(seen.servers)))
 
@@ -194,7 +194,12 @@ async def test_a_move_that_fails_goes_back_and_is_not_tried_again(folder: Path, 
                 await eventually(lambda: len(said(told, "decline")) >= 2)
                 await until(reader, online(Span(0, 2)))
                 assert len(said(told, "accept")) == 1
-                assert said(told, "decline")[0]["reason"] == f"failed: {error}"
+                assert said(told, "accept")[0]["current"] == {"start": 0, "end": 2}, "what the offer depends on"
+                declined = said(told, "decline")[0]
+                assert (declined["reason"], declined["not_again_s"]) == (f"failed: {error}", 600.0)
+                asked = [body for path, body in told.asked if path == "/api/v1/hint"]
+                assert asked[0]["est_load_s"] is None, "not known before the first load"
+                assert 0.0 < asked[-1]["est_load_s"] < 600.0
 
 
 async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) -> None:

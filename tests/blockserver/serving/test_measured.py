@@ -19,6 +19,16 @@ def test_a_figure_is_there_after_a_restart(tmp_path: Path) -> None:
     assert MeasuredRates(tmp_path / "new").compute(SETUP, NOW + 60) == (100.0, 2000.0)
 
 
+def test_how_long_a_block_loads_is_kept_beside_how_fast_it_computes(tmp_path: Path) -> None:
+    rates = MeasuredRates(tmp_path)
+    assert rates.load_s_per_block(SETUP, NOW) is None
+    rates.keep_load(SETUP, 12.5, NOW)
+    rates.keep_compute(SETUP, 100.0, 2000.0, NOW)
+    assert MeasuredRates(tmp_path).load_s_per_block(SETUP, NOW + 60) == 12.5
+    assert rates.load_s_per_block(replace(SETUP, quant_type="int8"), NOW) is None
+    assert rates.load_s_per_block(SETUP, NOW + MAX_AGE_S) is None
+
+
 @pytest.mark.parametrize(
     "changed",
     [
