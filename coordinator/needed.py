@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from coordinator.effects import NEWCOMER, Effect, effect_of, joined, placements
-from monitor.published import Published, standings
-from swarm.coverage import coverage
-from swarm.placement import Promise, choose_span, without
+from coordinator.known import standing_facts
+from monitor.published import Published, Standing, standing, standings
+from swarm.coverage import Coverage
+from swarm.placement import Circumstances, Promise, choose_span, without
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span, in_words, runs
@@ -43,12 +45,17 @@ class Needed:
 
 def needed(published: Published, prefix: str | None, num_blocks: int, promises: dict[str, tuple[Promise, ...]]) -> list[Needed]:
     """For one model, or all of them. `promises` are open leases by model: what is promised needs no second server."""
-    models = [item.model for item in standings(published) if prefix is None or item.model.prefix == prefix]
-    return [most_needed(model, num_blocks, promises.get(model.prefix, ())) for model in models]
+    found = [item for item in standings(published) if prefix is None or item.model.prefix == prefix]
+    return [_needed(published, item, num_blocks, promises.get(item.model.prefix, ())) for item in found]
 
 
-def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (), limit: int = 3) -> Needed:
+def most_needed(published: Published, model: Model, num_blocks: int, promises: tuple[Promise, ...] = ()) -> Needed:
+    return _needed(published, standing(published, model), num_blocks, promises)
+
+
+def _needed(published: Published, item: Standing, num_blocks: int, promises: tuple[Promise, ...], limit: int = 3) -> Needed:
     """Each card's effect is what is left to gain once what is promised is loaded: the same as its reason."""
+    model, known = item.model, facts_at(published, item.model)
     promised = [promise.span for promise in promises]
     then = model
     for promise in promises:
@@ -58,11 +65,11 @@ def most_needed(model: Model, num_blocks: int, promises: tuple[Promise, ...] = (
             placement.span,
             placement.reason_code,
             placement.reason,
-            effect_of(then, joined(then, NEWCOMER, placement.span)).words,
+            effect_of(then, joined(then, NEWCOMER, placement.span), known.rates).words,
         )
-        for placement in placements(model, num_blocks, promises, limit=limit)
+        for placement in placements(model, num_blocks, promises, limit=limit, known=known)
     ]
-    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, promised))
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(item.coverage, promised))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +86,15 @@ class NoSuchServer(LookupError):
 
 
 def what_if(
-    model: Model, add_blocks: int | None, leaves: str | None, throughput: float | None, promises: Iterable[Promise] = ()
+    published: Published,
+    model: Model,
+    add_blocks: int | None,
+    leaves: str | None,
+    throughput: float | None,
+    promises: Iterable[Promise] = (),
 ) -> WhatIf:
     """One server leaves, then one of `add_blocks` blocks comes where it helps most; either may be left out."""
-    then = model
+    then, known = model, facts_at(published, model)
     said: list[str] = []
     if leaves is not None:
         gone = next((server for server in model.servers if server.peer_id == leaves), None)
@@ -92,23 +104,28 @@ def what_if(
         said.append(f"without {gone.record.public_name or 'server'} …{leaves[-6:]} on {gone.span.in_words()}")
     span = None
     if add_blocks is not None:
-        placement = choose_span(then, add_blocks, [promise for promise in promises if promise.peer_id != leaves])
+        kept = [promise for promise in promises if promise.peer_id != leaves]
+        placement = choose_span(then, add_blocks, kept, known=known, rate=throughput)
         span = placement.span
         then = joined(then, NEWCOMER, span, throughput)
         said.append(f"with a server of {len(span)} blocks on {span.in_words()}")
-    effect = effect_of(model, then)
+    effect = effect_of(model, then, known.rates)
     scenario = " and ".join(said)
     return WhatIf(span, effect, f"{scenario[:1].upper()}{scenario[1:]}: {effect.words}" if said else "Nothing is changed.")
 
 
-def _summary(model: Model, promised: list[Span]) -> str:
+def facts_at(published: Published, model: Model) -> Circumstances:
+    """What the planner knows when it gives hints, at the moment at which this was read."""
+    return standing_facts(published, model, datetime.fromtimestamp(published.read_at, UTC))
+
+
+def _summary(covered: Coverage, promised: list[Span]) -> str:
     """The planner counts what is promised, the verdict does not: so it is said."""
     ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
-    return _standing(model) + (ours if promised else "")
+    return _standing(covered) + (ours if promised else "")
 
 
-def _standing(model: Model) -> str:
-    covered = coverage(model)
+def _standing(covered: Coverage) -> str:
     lowest = covered.min_redundancy
     if lowest is None or lowest < PLENTY:
         return covered.sentence()

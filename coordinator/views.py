@@ -42,7 +42,7 @@ def what_if(request: HttpRequest, swarm: str = "") -> HttpResponse:
         promises = promises_of(place.name, model.prefix)
         if form.add_blocks is not None or form.leaves is not None:
             try:
-                page["result"] = needs.what_if(model, form.add_blocks, form.leaves, form.throughput, promises)
+                page["result"] = needs.what_if(published, model, form.add_blocks, form.leaves, form.throughput, promises)
             except needs.NoSuchServer as error:
                 complaints.append(f"{error}.")
     return page_of(request, "what_if", place, page)

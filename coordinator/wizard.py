@@ -47,7 +47,7 @@ def connect(request: HttpRequest, swarm: str = "") -> HttpResponse:
     model = chosen_model(published, form.model, complaints)
     page["models"] = [item.model for item in standings(published)]
     if model is not None:
-        page |= _steps(form, model, place)
+        page |= _steps(form, published, model, place)
     return page_of(request, "connect", place, page)
 
 
@@ -113,7 +113,7 @@ def _checked(code: str | None, complaints: list[str]) -> diagnosis.Diagnosis | N
         return None
 
 
-def _steps(form: forms.ConnectForm, model: Model, place: Place) -> dict[str, Any]:
+def _steps(form: forms.ConnectForm, published: Published, model: Model, place: Place) -> dict[str, Any]:
     """Steps 1 to 4 for one model: what fits, what helps, how to check, what to run."""
     memory_gb = form.memory_gb or cards.memory_of(form.card)
     fit = None
@@ -126,7 +126,7 @@ def _steps(form: forms.ConnectForm, model: Model, place: Place) -> dict[str, Any
         "model": model,
         "fit": fit,
         "num_blocks": num_blocks,
-        "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
+        "needed": needs.most_needed(published, model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
         "has_address": bool(place.join_addresses),

@@ -77,7 +77,13 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "unread": _pairs(covered.unread),
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
-        "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
+        "bottleneck": {
+            "block": slowest.index,
+            "throughput_tokens_per_second": slowest.throughput,
+            "reported_tokens_per_second": slowest.reported,
+        }
+        if slowest
+        else None,
         "servers": [server_document(published, model.prefix, server, believed) for server in servers],
         "canary": canary_document(published.canaries.get(model.prefix)),
         "blocks": [block.redundancy for block in covered.blocks],

@@ -184,8 +184,14 @@ def beliefs(published: Published, model: Model, now: float | None = None) -> dic
     return believed_rates(model, known)
 
 
+def believed_rates_of(published: Published, model: Model, now: float | None = None) -> dict[str, float]:
+    """The same as bare figures, by peer id, of those of whom any is known: what coverage and the planner reckon with."""
+    known = beliefs(published, model, now)
+    return {peer_id: belief.believed for peer_id, belief in known.items() if belief.believed is not None}
+
+
 def standing(published: Published, model: Model) -> Standing:
-    covered = coverage(model)
+    covered = coverage(model, believed_rates_of(published, model))
     route = client_route(model)
     if published.stale:
         was = covered.sentence().replace("; every block has two or more servers", "")

@@ -5,6 +5,7 @@ The page, the JSON, the metrics and the hints all call this, so that they show t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,12 +25,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`throughput` is the sum in tokens per second over online servers that say theirs; None where none of them does."""
+    """`throughput` is the sum in tokens per second over online servers, as far as each is believed, and `reported` that of what
+    they say themselves; None where nothing is known of any of them."""
 
     index: int
     online: tuple[str, ...]
     joining: tuple[str, ...]
     throughput: float | None
+    reported: float | None
     read: bool
 
     @property
@@ -69,7 +72,9 @@ class Coverage:
         return "runs; every block has two or more servers"
 
 
-def coverage(model: Model) -> Coverage:
+def coverage(model: Model, rates: Mapping[str, float] | None = None) -> Coverage:
+    """`rates`: the tokens per second that are believed, by peer id; they take the place of what the records say. Who decides
+    or shows how fast blocks are gives them; without them reports count as they are."""
     online = _holders(model, PeerState.ONLINE)
     joining = _holders(model, PeerState.JOINING)
     blocks = tuple(
@@ -77,7 +82,8 @@ def coverage(model: Model) -> Coverage:
             index=index,
             online=tuple(server.peer_id for server in online[index]),
             joining=tuple(server.peer_id for server in joining[index]),
-            throughput=_sum_of_known(online[index]),
+            throughput=_sum_of_known(online[index], rates or {}),
+            reported=_sum_of_known(online[index], {}),
             read=index not in model.unread_blocks,
         )
         for index in range(model.num_blocks)
@@ -97,10 +103,11 @@ def _holders(model: Model, state: PeerState) -> list[list[Server]]:
     return holders
 
 
-def _sum_of_known(servers: list[Server]) -> float | None:
+def _sum_of_known(servers: list[Server], rates: Mapping[str, float]) -> float | None:
     # Sorted, since a sum of floats depends on its order and the figure must not depend on that of the records.
-    known = [server.record.throughput for server in servers if server.record.throughput is not None]
-    return sum(sorted(known)) if known else None
+    each = [rates.get(server.peer_id, server.record.throughput) for server in servers]
+    known = sorted(rate for rate in each if rate is not None)
+    return sum(known) if known else None
 
 
 def _verdict(holes: tuple[Span, ...], unread: tuple[Span, ...], thin: tuple[Span, ...]) -> Verdict:

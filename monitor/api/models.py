@@ -32,7 +32,12 @@ class Bottleneck(Document):
     """The slowest block: what a client gets at best."""
 
     block: int = Field(examples=[12], ge=0)
-    throughput_tokens_per_second: float = Field(description="All its servers together", examples=[310.5])
+    throughput_tokens_per_second: float = Field(
+        description="All its servers together, each as far as it is believed", examples=[310.5]
+    )
+    reported_tokens_per_second: float | None = Field(
+        description="The same as they report it; null where none does", examples=[310.5]
+    )
 
 
 class Canary(Document):

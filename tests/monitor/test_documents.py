@@ -161,7 +161,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "unread": [[5, 6]],
         "route": {"exists": False, "servers": [], "words": "blocks 3–5 have no server with room for another session"},
         "min_redundancy": 0,
-        "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0},
+        "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0, "reported_tokens_per_second": 20.0},
         "blocks": [1, 2, 2, 0, 0, None],
         "leases": [LEASE],
         "observed_at": "2026-09-21T14:13:20Z",
