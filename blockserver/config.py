@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from swarm.errors import BadRecord, LocalError
+from swarm.wire.hints import MOST_ALSO
 from swarm.wire.keys import MAX_BLOCKS, parse_prefix
 from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
@@ -52,6 +53,17 @@ class LoadConfig:
         _check(self.quant_type in QUANT_TYPES, f"--quant-type {self.quant_type}: choose one of {', '.join(QUANT_TYPES)}")
 
 
+@dataclass(frozen=True, slots=True)
+class AlsoModel:
+    """A further model that the server may serve in the place of the first. `prefix`: where it has another name in the DHT."""
+
+    model: Path
+    prefix: str | None = None
+
+    def __str__(self) -> str:
+        return str(self.model) if self.prefix is None else f"{self.model}={self.prefix}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeConfig(LoadConfig):
     initial_peers: tuple[str, ...]
@@ -63,8 +75,11 @@ class ServeConfig(LoadConfig):
     prefix: str | None = None
     """Name of the model in the DHT; by default the one that Petals would use for the folder's name."""
 
+    also: tuple[AlsoModel, ...] = ()
+    """Models that the server may change to, where they lack a server more than the first. It serves one at a time."""
+
     num_blocks: int | None = None
-    """How many blocks to serve; by default as many as fit in memory."""
+    """How many blocks to serve, of whichever model; by default as many as fit in memory."""
 
     block_indices: Span | None = None
     """Serve just these blocks and never move."""
@@ -141,11 +156,8 @@ class ServeConfig(LoadConfig):
                 url.scheme in ("http", "https") and bool(url.netloc),
                 f"--coordinator {self.coordinator}: an address such as https://swarm.example is expected",
             )
-        if self.prefix is not None:
-            try:
-                parse_prefix(self.prefix)
-            except BadRecord as error:
-                raise LocalError(f"--prefix: {error.detail}") from error
+        _check_prefix("--prefix", self.prefix)
+        _check_also(self.also, self.block_indices)
         if self.public_name is not None:
             _check(clean_text(self.public_name) == self.public_name, "--public-name: at most 64 visible characters")
 
@@ -172,6 +184,34 @@ def parse_bytes(text: str, flag: str = "--max-disk-space") -> int:
         raise LocalError(f"{flag} {text}: a size such as 300GB or 1.5TiB")
     power = " KMGT".index(match[2].upper() or " ")
     return int(float(match[1]) * (1024 if match[3] else 1000) ** power)
+
+
+def parse_also(text: str) -> AlsoModel:
+    """A folder or `owner/name`, as the first model is given; `=PREFIX` may follow."""
+    model, equals, prefix = text.strip().rpartition("=")
+    if not equals:
+        model, prefix = prefix, ""
+    if not model or (equals and not prefix):
+        raise LocalError(f"--also {text}: a model's folder or owner/name, with =PREFIX behind it where it needs another name")
+    return AlsoModel(Path(model), prefix or None)
+
+
+def _check_also(also: tuple[AlsoModel, ...], block_indices: Span | None) -> None:
+    _check(
+        not also or block_indices is None,
+        "--block-indices and --also contradict each other: a server of fixed blocks never moves. Give one of them",
+    )
+    _check(len(also) <= MOST_ALSO, f"--also: {len(also)} models are more than the {MOST_ALSO} that a server may offer besides")
+    for other in also:
+        _check_prefix(f"--also {other}", other.prefix)
+
+
+def _check_prefix(flag: str, prefix: str | None) -> None:
+    if prefix is not None:
+        try:
+            parse_prefix(prefix)
+        except BadRecord as error:
+            raise LocalError(f"{flag}: {error.detail}") from error
 
 
 def _check_throughput(value: str | float) -> None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from coordinator.effects import effect_of, joined, placements
-from swarm.placement import Promise, still_useful
+from swarm.placement import Choice, Promise, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
@@ -47,6 +47,36 @@ def inputs(model: Model, seen_at: datetime, request: HintRequest, promises: Iter
         ],
         "candidates": _candidates(model, request.peer, chosen, kept) if origin is not None else [],
     }
+
+
+def leaves(model: Model, request: HintRequest) -> dict[str, Any]:
+    """The model that a server is asked to leave, and who stays on its blocks there."""
+    assert request.current is not None
+    origin = request.current.to_span()
+    staying = [
+        s for s in model.servers if s.state is PeerState.ONLINE and s.peer_id != request.peer and s.span.overlaps(origin)
+    ]
+    return {
+        "model": model.prefix,
+        "span": _pair(origin),
+        "blocks": origin.in_words(),
+        "staying": [{"peer_id": s.peer_id, "span": _pair(s.span), "blocks": s.span.in_words()} for s in staying[:CANDIDATES]],
+        "left": min(sum(block in s.span for s in staying) for block in origin),
+    }
+
+
+def models(ranking: Iterable[Choice]) -> list[dict[str, Any]]:
+    """What an arriving server had the choice of, the best first. `worth` is demand times what is gained."""
+    return [
+        {
+            "model": choice.prefix,
+            "span": _pair(choice.placement.span),
+            "blocks": choice.placement.span.in_words(),
+            "reason": choice.placement.reason,
+            "worth": choice.worth,
+        }
+        for choice in ranking
+    ]
 
 
 def _candidates(model: Model, asked: str, target: Span, promises: tuple[Promise, ...]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from coordinator.models import Follower
@@ -20,17 +21,20 @@ FORGOTTEN_AFTER = timedelta(days=2)
 
 
 def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
+    """What the peer said before, of whatever model, is replaced: it serves one at a time."""
     claimed = request.current.to_span() if request.current else None
     follower, new = Follower.objects.get_or_create(
         swarm=swarm,
-        prefix=request.model,
         peer_id=request.peer,
-        defaults={"num_blocks_max": request.num_blocks_max, "asked_at": now},
+        defaults={"prefix": request.model, "num_blocks_max": request.num_blocks_max, "asked_at": now},
     )
-    if claimed is not None and claimed != follower.span:
+    if claimed is not None and (new or (claimed, request.model) != (follower.span, follower.prefix)):
         follower.claim_counts = new or follower.claimed_at is None or now - follower.claimed_at >= CLAIM_GAP
         follower.claimed_at = now
+    follower.prefix = request.model
     follower.num_blocks_max = request.num_blocks_max
+    follower.also = {other.model: other.num_blocks_max for other in request.also}
+    follower.sessions = request.sessions_active
     follower.start = claimed.start if claimed else None
     follower.end = claimed.end if claimed else None
     follower.asked_at = now
@@ -54,6 +58,18 @@ def movable(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
     """Peers that can be expected to follow a hint now."""
     recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE)
     return frozenset(recent.exclude(not_before__gt=now).values_list("peer_id", flat=True))
+
+
+def offers(swarm: str, prefixes: Iterable[str], now: datetime) -> dict[str, dict[str, int]]:
+    """Of servers of these models that can be asked: the other models that they offer, each with the blocks that fit."""
+    recent = Follower.objects.filter(swarm=swarm, prefix__in=prefixes, asked_at__gt=now - FOLLOWER_LIFE).exclude(also={})
+    return dict(recent.values_list("peer_id", "also"))
+
+
+def busy(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
+    """Servers of a model that say that sessions are open on them."""
+    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE, sessions__gt=0)
+    return frozenset(recent.values_list("peer_id", flat=True))
 
 
 def forget(now: datetime) -> None:

@@ -1,30 +1,29 @@
 """Latest snapshot + open leases -> planner -> a lease, or "stay", always with a reason.
 
 The coordinator advises only while it sees: with a stale snapshot, or none, every answer is to stay. One question at a time is
-answered for a model (an advisory lock in Postgres), so that each answer counts the promise made just before.
+answered for a model (an advisory lock in Postgres), so that each answer counts the promise made just before. A question about
+several models holds the locks of all of them, taken in the order of their names, so that no two wait for each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from statistics import median
 
 from django.db import connection, transaction
 
-from coordinator import explain, followers, leases, plans, signs
-from coordinator.known import circumstances
+from coordinator import explain, fleet, followers, leases, plans, seeing, signs
+from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
+from coordinator.seeing import Seen
 from coordinator.tallies import STAY, tally
-from monitor.queries import watch_everyone
-from swarm.placement import Advice, Circumstances, Pace, Promise, advise, find_holes, still_useful, without
+from swarm.placement import Advice, Choice, Pace, Placement, Promise, advise, find_holes, still_useful, without
+from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.snapshot import Model
-from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode, SpanDocument
-from swarm.wire.spans import Span
+from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
-RETRY_AFTER_S = 30.0
-RETRY_SOON_S = 5.0
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -35,45 +34,32 @@ OPEN_LEASES_OF_AN_ADDRESS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """One model as the monitor sees it now, and the promises that are open on it."""
+class Going:
+    """Where the asking server should go: to blocks of `seen.model`; `leaving` is another model, where it serves that now.
+    `ranking` are all models that an arriving server had the choice of."""
 
-    swarm: str
-    model: Model
-    at: datetime
-    now: datetime
-    known: Circumstances
-    quarantined: Mapping[str, str]
-
-    def promises(self, but: str) -> tuple[Promise, ...]:
-        """Open leases, and claims newer than the snapshot; without those of the asking peer itself, and of peers in quarantine,
-        whose word counts for nothing."""
-        promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
-        shown = {server.peer_id: server.span for server in self.model.servers}
-        for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
-            promised.setdefault(claim.peer_id, claim)
-        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in (but, *self.quarantined))
-
-    def barred(self, peer_id: str) -> str:
-        why = self.quarantined.get(peer_id)
-        return f"this server is in quarantine here, and gets no hints: {why}" if why else ""
+    seen: Seen
+    placement: Placement
+    leaving: Seen | None = None
+    ranking: tuple[Choice, ...] = ()
 
 
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
     """What `request.peer`, which has proved to be it, should do. Records the heartbeat; an offer is in Postgres before it is
     answered. `asked_from` is a digest of the asker's address."""
     with transaction.atomic():
-        _one_at_a_time(swarm, request.model)
-        seen = _look(swarm, request.model, now)
+        _one_at_a_time(swarm, request.offered)
+        seen = _looked_at(swarm, request, now)
         if isinstance(seen, HintAnswer):
             return seen
         follower = followers.note_heartbeat(swarm, request, now)
         signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)
-        leases.settle(swarm, seen.model, seen.at, now)
-        _take_back(seen)
-        held = Lease.objects.of_model(swarm, request.model).open().filter(peer_id=request.peer).first()
-        if barred := seen.barred(request.peer):
-            given = _stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
+        for one in seen.values():
+            leases.settle(swarm, one.model, one.at, now)
+            _take_back(one)
+        held = _held(swarm, request, now)
+        if barred := seen[request.model].barred(request.peer):
+            given = stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
         else:
             given = _standing(held, request, now) if held else _fresh(seen, request, follower, asked_from)
         if given.lease is None:
@@ -83,40 +69,41 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
 
 def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> HintAnswer:
     """The same advice for someone who has not proved to be that peer: nothing is promised, nothing recorded."""
-    seen = _look(swarm, request.model, now)
+    seen = _looked_at(swarm, request, now)
     if isinstance(seen, HintAnswer):
         return seen.model_copy(update={"no_lease_because": why_no_lease})
-    if barred := seen.barred(request.peer):
-        return _stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
-    advice = _advise(seen, request, seen.promises(but=request.peer))
-    if advice.placement is None:
-        return _stay(advice.reason_code, advice.reason).model_copy(update={"no_lease_because": why_no_lease})
-    return _move(advice, why_no_lease)
+    if barred := seen[request.model].barred(request.peer):
+        return stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
+    going = _decide(seen, request)
+    if isinstance(going, Advice):
+        return stay(going.reason_code, going.reason).model_copy(update={"no_lease_because": why_no_lease})
+    return move(going.seen.model.prefix, going.placement, why_no_lease)
 
 
 def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseReply:
     """Before the server unloads anything: does the swarm still want this move?"""
+    models = [lease.prefix, *([lease.origin_prefix] if lease.is_transfer else [])]
     with transaction.atomic():
-        _one_at_a_time(swarm, lease.prefix)
-        seen = _look(swarm, lease.prefix, now)
-        if isinstance(seen, HintAnswer):
-            return _stale(lease, seen.reason, now)
-        leases.settle(swarm, seen.model, seen.at, now)
+        _one_at_a_time(swarm, models)
+        looked = seeing.look(swarm, models, now)
+        seen: dict[str, Seen] = {}
+        for prefix, one in looked.items():
+            if isinstance(one, HintAnswer):
+                return _stale(lease, one.reason, now)
+            seen[prefix] = one
+            leases.settle(swarm, one.model, one.at, now)
         lease.refresh_from_db()
         if lease.closed_at is not None:
             return LeaseReply(outcome="stale", reason=f"the lease is closed: {lease.close_reason}")
-        if barred := seen.barred(lease.peer_id):
+        target = seen[lease.prefix]
+        if barred := target.barred(lease.peer_id):
             return _stale(lease, barred, now)
         if step.plan_version is not None and step.plan_version != lease.plan_version:
             return LeaseReply(outcome="stale", reason="this accept belongs to an older offer; ask again")
         if step.current is not None and lease.origin is not None and step.current.to_span() != lease.origin:
             return _stale(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
-        version = plans.current_version(swarm, seen.model)
-        others = seen.promises(but=lease.peer_id)
-        code = ReasonCode(lease.reason_code)
-        objection = still_useful(
-            seen.model, lease.peer_id, lease.span, lease.origin, others, reason_code=code, known=seen.known
-        )
+        version = plans.current_version(swarm, target.model)
+        objection = _objection(seen, lease)
         if objection is not None:
             return _stale(lease, objection, now)
         # Also where the plan has moved on: this move is still right, and now belongs to the plan of today.
@@ -125,19 +112,43 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         return LeaseReply(outcome="stale", reason="the lease has run out or is closed")
 
 
-def _look(swarm: str, prefix: str, now: datetime) -> Seen | HintAnswer:
-    """What the monitor sees, or why nothing can be advised."""
-    watched = watch_everyone(swarm)
-    published = watched.published
-    if published is None:
-        return _stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
-    if published.stale:
-        return _stay(ReasonCode.BLIND, "the monitor cannot see the swarm at the moment; it advises nothing until it does")
-    model = published.snapshot.model(prefix)
-    if model is None:
-        return _stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
-    at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    return Seen(swarm, model, at, now, circumstances(swarm, model, published, now), watched.rulings.quarantined)
+def _objection(seen: Mapping[str, Seen], lease: Lease) -> str | None:
+    target = seen[lease.prefix]
+    if lease.is_transfer:
+        return fleet.why_not_any_more(seen[lease.origin_prefix], target, lease)
+    return still_useful(
+        target.planned(but=lease.peer_id),
+        lease.peer_id,
+        lease.span,
+        lease.origin,
+        target.promises(but=lease.peer_id),
+        reason_code=ReasonCode(lease.reason_code),
+        known=target.known,
+    )
+
+
+def _looked_at(swarm: str, request: HintRequest, now: datetime) -> dict[str, Seen] | HintAnswer:
+    """All that the server offers and the monitor sees; or why nothing can be advised.
+
+    Where the monitor has not seen one of them, an arriving server decides on its own view of the DHT: nobody else may serve
+    that model, and nobody here knows how large it is.
+    """
+    looked = seeing.look(swarm, request.offered, now)
+    told = [one for one in looked.values() if isinstance(one, HintAnswer)]
+    if isinstance(first := looked[request.model], HintAnswer):
+        return first
+    if told and request.current is None:
+        return told[0]
+    return {prefix: one for prefix, one in looked.items() if not isinstance(one, HintAnswer)}
+
+
+def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
+    """The open lease of the asking peer. One for a model that it does not offer any more is its own to give back."""
+    held = Lease.objects.filter(swarm=swarm, peer_id=request.peer).open().first()
+    if held is not None and held.prefix not in request.offered:
+        leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
+        return None
+    return held
 
 
 def _take_back(seen: Seen) -> None:
@@ -147,40 +158,85 @@ def _take_back(seen: Seen) -> None:
             leases.close(lease, Phase.STALE, QUARANTINED_SINCE, seen.now)
 
 
-def _fresh(seen: Seen, request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
-    promises = seen.promises(but=request.peer)
-    advice = _advise(seen, request, promises)
-    if advice.placement is None:
-        return _stay(advice.reason_code, advice.reason)
+def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
+    going = _decide(seen, request)
+    if isinstance(going, Advice):
+        return stay(going.reason_code, going.reason)
+    now = going.seen.now
     serving = request.current.to_span() if request.current else None
-    if serving is not None and follower.not_before is not None and follower.not_before > seen.now:
+    if serving is not None and follower.not_before is not None and follower.not_before > now:
         until = follower.not_before.strftime("%H:%M:%S UTC")
-        return _stay(ReasonCode.ASKED_NOT_TO, f"not asked before {until}: it declined ({follower.not_because})")
+        return stay(ReasonCode.ASKED_NOT_TO, f"not asked before {until}: it declined ({follower.not_because})")
+    prefix = going.seen.model.prefix
     if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
-        return _move(advice, f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them")
-    filled = _filled(seen.model, request.peer, promises, advice)
-    # The planner says what a move wins where it has figures for it.
-    terms = leases.Terms(getattr(advice.placement, "gain", None), request.est_load_s, asked_from)
-    lease = leases.offer(seen.swarm, request.model, request.peer, advice.placement, filled, serving, seen.now, terms)
+        why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
+        return move(prefix, going.placement, why)
+    lease = _offer(going, request, asked_from)
     if lease is None:
-        return _stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
-    lease.plan_version = plans.current_version(seen.swarm, seen.model)
-    lease.inputs = explain.inputs(seen.model, seen.at, request, promises, advice.placement.span)
-    lease.save(update_fields=["plan_version", "inputs"])
-    return _standing(lease, request, seen.now)
+        return stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
+    return _standing(lease, request, now)
 
 
-def _advise(seen: Seen, request: HintRequest, promises: Iterable[Promise]) -> Advice:
+def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
+    seen, placement = going.seen, going.placement
+    promises = seen.promises(but=request.peer)
+    filled = _filled(seen.planned(but=request.peer), request.peer, promises, placement)
     serving = request.current.to_span() if request.current else None
+    leaving = going.leaving.model.prefix if going.leaving else ""
+    # The planner says what a move wins where it has figures for it.
+    terms = leases.Terms(placement.gain, request.est_load_s, asked_from, leaving)
+    lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
+    if lease is not None:
+        lease.plan_version = plans.current_version(seen.swarm, seen.model)
+        lease.inputs = explain.inputs(seen.model, seen.at, request, promises, placement.span)
+        if going.leaving is not None:
+            lease.inputs["leaves"] = explain.leaves(going.leaving.planned(but=request.peer), request)
+        if going.ranking:
+            lease.inputs["models"] = explain.models(going.ranking)
+        lease.save(update_fields=["plan_version", "inputs"])
+    return lease
+
+
+def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
+    """Where to go, or why to stay. A hole of the model that a server is in comes before one of another; what only wins
+    throughput there comes after."""
+    own = seen[request.model]
+    if request.current is None:
+        return _arrival(seen, request)
+    advice = _advise(own, request, request.num_blocks)
+    fills = advice.placement is not None and advice.reason_code in (ReasonCode.HOLE, ReasonCode.CHAIN)
+    if not fills and (found := fleet.transfer(seen, request)) is not None:
+        placed = found.placement
+        why = Placement(placed.span, placed.reason_code, why_transferred(found), found.worth)
+        return Going(seen[found.target], why, own)
+    return advice if advice.placement is None else Going(own, advice.placement)
+
+
+def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
+    if len(seen) == 1:
+        advice = _advise(seen[request.model], request, request.num_blocks_max)
+        return advice if advice.placement is None else Going(seen[request.model], advice.placement)
+    ranking = fleet.choices(seen, request)
+    best = seen[ranking[0].prefix]
+    advice = _advise(best, request, request.offered[ranking[0].prefix])
+    if advice.placement is None:
+        return advice
+    placed = advice.placement
+    return Going(best, Placement(placed.span, placed.reason_code, why_chosen(ranking), placed.gain), ranking=ranking)
+
+
+def _advise(seen: Seen, request: HintRequest, num_blocks: int) -> Advice:
+    """Within one model."""
     return advise(
-        seen.model,
+        seen.planned(but=request.peer),
         request.peer,
-        request.num_blocks_max if serving is None else request.num_blocks,
-        serving=serving,
-        promises=promises,
-        movable=followers.movable(seen.swarm, request.model, seen.now) - set(seen.quarantined),
+        num_blocks,
+        serving=request.current.to_span() if request.current else None,
+        promises=seen.promises(but=request.peer),
+        movable=seen.movable(),
         known=seen.known,
-        pace=_pace(seen, request),
+        # What it says of its speed was measured with the model that it asks about.
+        pace=_pace(seen, request) if seen.model.prefix == request.model else None,
     )
 
 
@@ -195,17 +251,17 @@ def _pace(seen: Seen, request: HintRequest) -> Pace | None:
     return Pace(request.forward_rps, min(line) if line else None)
 
 
-def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], advice: Advice) -> list[int]:
+def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], placement: Placement) -> list[int]:
     """The blocks of the advised span that nobody else serves or has promised."""
-    assert advice.placement is not None
     holes = {block for hole in find_holes(without(model, peer_id), promises) for block in hole}
-    return [block for block in advice.placement.span if block in holes]
+    return [block for block in placement.span if block in holes]
 
 
-def _one_at_a_time(swarm: str, prefix: str) -> None:
-    """Held until the transaction ends. `hashtextextended` makes the lock's number out of the names."""
+def _one_at_a_time(swarm: str, prefixes: Iterable[str]) -> None:
+    """Held until the transaction ends. `hashtextextended` makes a lock's number out of the names."""
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"lease {swarm} {prefix}"])
+        for prefix in sorted(prefixes):
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"lease {swarm} {prefix}"])
 
 
 def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
@@ -213,30 +269,9 @@ def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
     if lease.phase == Phase.ACCEPTED:
         leases.renew(lease, now)
         if request.current is not None:
-            return _stay(ReasonCode.LEASE_OPEN, f"its move to {lease.span.in_words()} is under way: {lease.reason}")
-    document = leases.to_document(lease, now)
-    span = SpanDocument(start=lease.start, end=lease.end)
-    code = ReasonCode(lease.reason_code)
-    return HintAnswer(
-        advice="move", reason_code=code, reason=lease.reason, retry_after_s=RETRY_AFTER_S, lease=document, span=span
-    )
-
-
-def _move(advice: Advice, why_no_lease: str) -> HintAnswer:
-    assert advice.placement is not None
-    target: Span = advice.placement.span
-    return HintAnswer(
-        advice="move",
-        reason_code=advice.reason_code,
-        reason=advice.reason,
-        retry_after_s=RETRY_AFTER_S,
-        span=SpanDocument(start=target.start, end=target.end),
-        no_lease_because=why_no_lease,
-    )
-
-
-def _stay(reason_code: ReasonCode, reason: str, retry_after_s: float = RETRY_AFTER_S) -> HintAnswer:
-    return HintAnswer(advice="stay", reason_code=reason_code, reason=reason, retry_after_s=retry_after_s)
+            where = f"{lease.span.in_words()} of {lease.prefix}" if lease.is_transfer else lease.span.in_words()
+            return stay(ReasonCode.LEASE_OPEN, f"its move to {where} is under way: {lease.reason}")
+    return leased(lease, now)
 
 
 def _stale(lease: Lease, why: str, now: datetime) -> LeaseReply:

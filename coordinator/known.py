@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from coordinator.models import Lease, Phase
 from monitor.published import Published, ages_of, believed_rates_of
 from swarm.placement import Circumstances
@@ -27,7 +29,7 @@ def circumstances(swarm: str, model: Model, published: Published, now: datetime)
         moved_s_ago={
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },
-        reloading=Lease.objects.of_model(swarm, model.prefix).open().filter(origin_start__isnull=False).count(),
+        reloading=_reloading(swarm, model.prefix),
     )
 
 
@@ -40,3 +42,9 @@ def standing_facts(published: Published, model: Model, now: datetime) -> Circums
         operators={s.peer_id: s.visit.network for s in model.servers if s.visit is not None and s.visit.network},
         rates=believed_rates_of(published, model, at),
     )
+
+
+def _reloading(swarm: str, prefix: str) -> int:
+    """Servers that this model misses meanwhile: those that go elsewhere within it, or to another one."""
+    within = Q(prefix=prefix, origin_prefix="", origin_start__isnull=False)
+    return Lease.objects.filter(within | Q(origin_prefix=prefix), swarm=swarm).open().count()

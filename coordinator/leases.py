@@ -25,11 +25,13 @@ KEPT_FOR = timedelta(days=90)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an offer says beside its span and reason. `asked_from` is a digest of the asker's address."""
+    """What an offer says beside its span and reason. `asked_from` is a digest of the asker's address, `from_prefix` the model
+    that the server leaves, where it is another one."""
 
     gain: float | None = None
     cost_s: float | None = None
     asked_from: str = ""
+    from_prefix: str = ""
 
 
 def offer(
@@ -54,6 +56,7 @@ def offer(
                 end=placement.span.end,
                 origin_start=origin.start if origin else None,
                 origin_end=origin.end if origin else None,
+                origin_prefix=terms.from_prefix,
                 claimed=(blocks[0], blocks[-1] + 1) if blocks else None,
                 urgency=_urgency(blocks, origin, placement.reason_code),
                 reason_code=placement.reason_code,
@@ -93,7 +96,7 @@ def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> b
     """No penalty: it is the next server's turn. Who declines again and again is asked half as often each time."""
     if not close(lease, Phase.DECLINED, reason, now):
         return False
-    followers = Follower.objects.filter(swarm=lease.swarm, prefix=lease.prefix, peer_id=lease.peer_id)
+    followers = Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id)
     followers.update(declines=F("declines") + 1)
     for follower in followers:
         pause = max(not_again, pause_after(follower.declines))
@@ -109,7 +112,7 @@ def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
         lease.refresh_from_db()
         tally(lease.swarm, lease.prefix, lease.outcome, now)
         if phase is Phase.DONE:
-            Follower.objects.filter(swarm=lease.swarm, prefix=lease.prefix, peer_id=lease.peer_id).update(declines=0)
+            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id).update(declines=0)
     return closed == 1
 
 
@@ -129,7 +132,8 @@ def _held(lease: Lease) -> Held:
     return Held(
         lease.peer_id,
         lease.span,
-        lease.origin,
+        # Blocks of another model say nothing about where it is seen in this one.
+        None if lease.is_transfer else lease.origin,
         lease.created_at.timestamp(),
         lease.expires_at.timestamp(),
         lease.accepted_at.timestamp() if lease.accepted_at else None,
@@ -148,6 +152,11 @@ def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
     return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
 
 
+def leaving(swarm: str, prefix: str) -> dict[str, str]:
+    """Servers that go from this model to another one, with its prefix, by open leases."""
+    return dict(Lease.objects.leaving(swarm, prefix).open().values_list("peer_id", "prefix"))
+
+
 def to_document(lease: Lease, now: datetime) -> LeaseDocument:
     origin = lease.origin
     return LeaseDocument(
@@ -161,6 +170,7 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
         expires_in_s=max(0.0, (lease.expires_at - now).total_seconds()),
         plan_version=lease.plan_version,
         if_unchanged=SpanDocument(start=origin.start, end=origin.end) if origin else None,
+        from_model=lease.from_model,
         expected_gain=lease.expected_gain,
         cost_s=lease.cost_s,
         deadline_s=loading_limit_s(lease.cost_s),

@@ -45,7 +45,15 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         return self.filter(phase__in=OPEN)
 
     def of_model(self, swarm: str, prefix: str) -> LeaseQuerySet:
+        """Those that lead to blocks of this model."""
         return self.filter(swarm=swarm, prefix=prefix)
+
+    def leaving(self, swarm: str, prefix: str) -> LeaseQuerySet:
+        """Those by which a server goes from this model to another one."""
+        return self.filter(swarm=swarm, origin_prefix=prefix)
+
+    def touching(self, swarm: str, prefix: str) -> LeaseQuerySet:
+        return self.filter(Q(prefix=prefix) | Q(origin_prefix=prefix), swarm=swarm)
 
     def recent(self, since: datetime) -> LeaseQuerySet:
         """Open leases and those closed since then, newest first."""
@@ -53,7 +61,7 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
 
 
 class Lease(models.Model):
-    """One server's promise, or the offer of it, to serve `start:end`."""
+    """One server's promise, or the offer of it, to serve `start:end` of the model `prefix`."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     swarm = models.CharField(max_length=64)
@@ -63,6 +71,9 @@ class Lease(models.Model):
     end = models.PositiveIntegerField()
     origin_start = models.PositiveIntegerField(null=True)
     origin_end = models.PositiveIntegerField(null=True)
+    origin_prefix = models.CharField(
+        max_length=128, blank=True, default="", help_text="The model that the server leaves, where it is another one"
+    )
     claimed = IntegerRangeField(null=True, help_text="First to last block that only this lease serves.")
     # `swarm.wire.hints` owns the words of these two; as choices each new reason would be a migration.
     urgency = models.CharField(max_length=16)
@@ -90,8 +101,11 @@ class Lease(models.Model):
             models.CheckConstraint(name="lease_span_is_not_empty", condition=Q(end__gt=F("start"))),
             models.CheckConstraint(name="lease_progress_is_a_share", condition=Q(progress__gte=0, progress__lte=1)),
             models.CheckConstraint(name="lease_closed_has_a_time", condition=Q(phase__in=OPEN) ^ Q(closed_at__isnull=False)),
-            models.UniqueConstraint(
-                name="lease_one_open_per_peer", fields=["swarm", "prefix", "peer_id"], condition=Q(phase__in=OPEN)
+            # Whatever models it offers: a server goes to one place at a time.
+            models.UniqueConstraint(name="lease_one_open_per_peer", fields=["swarm", "peer_id"], condition=Q(phase__in=OPEN)),
+            models.CheckConstraint(
+                name="lease_leaves_another_model",
+                condition=Q(origin_prefix="") | (~Q(origin_prefix=F("prefix")) & Q(origin_start__isnull=False)),
             ),
             # Whatever two processes decide at the same moment, a block without a server is promised to one server only.
             ExclusionConstraint(
@@ -104,7 +118,12 @@ class Lease(models.Model):
                 condition=Q(phase__in=OPEN, claimed__isnull=False),
             ),
         ]
-        indexes = [models.Index(fields=["swarm", "prefix", "-created_at"], name="lease_newest")]
+        indexes = [
+            models.Index(fields=["swarm", "prefix", "-created_at"], name="lease_newest"),
+            models.Index(
+                fields=["swarm", "origin_prefix", "-created_at"], name="lease_newest_leaving", condition=~Q(origin_prefix="")
+            ),
+        ]
 
     def __str__(self) -> str:
         return f"{self.peer_id} {self.span} {self.phase}"
@@ -116,6 +135,16 @@ class Lease(models.Model):
     @property
     def origin(self) -> Span | None:
         return Span(self.origin_start, self.origin_end) if self.origin_start is not None and self.origin_end else None
+
+    @property
+    def is_transfer(self) -> bool:
+        """Whether the server is asked to change its model."""
+        return bool(self.origin_prefix)
+
+    @property
+    def from_model(self) -> str | None:
+        """The model that `origin` is of; None for an arrival."""
+        return None if self.origin is None else self.origin_prefix or self.prefix
 
     @property
     def promise(self) -> Promise:
@@ -143,12 +172,17 @@ _OUTCOMES = {
 
 
 class Follower(models.Model):
-    """A server that asks for hints: it can be asked to move, and its last heartbeat is newer than any crawl."""
+    """A server that asks for hints: it can be asked to move, and its last heartbeat is newer than any crawl.
+
+    One row for each peer: a server serves one model at a time, and what it has declined holds for all that it offers.
+    """
 
     swarm = models.CharField(max_length=64)
-    prefix = models.CharField(max_length=128)
+    prefix = models.CharField(max_length=128, help_text="The model that it serves, or asked about last")
     peer_id = models.CharField(max_length=64)
     num_blocks_max = models.PositiveIntegerField()
+    also = models.JSONField(default=dict, help_text="Blocks that fit, by prefix, of other models that it offers")
+    sessions = models.PositiveIntegerField(default=0, help_text="Open sessions, as it said last")
     start = models.PositiveIntegerField(null=True)
     end = models.PositiveIntegerField(null=True)
     asked_at = models.DateTimeField()
@@ -160,7 +194,7 @@ class Follower(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(name="follower_once_per_model", fields=["swarm", "prefix", "peer_id"]),
+            models.UniqueConstraint(name="follower_once_per_swarm", fields=["swarm", "peer_id"]),
             models.CheckConstraint(
                 name="follower_span_whole_or_absent",
                 condition=Q(start__isnull=True, end__isnull=True) | Q(end__gt=F("start")),
@@ -176,7 +210,7 @@ class Follower(models.Model):
 
 
 class Plan(models.Model):
-    """The number of a model's plan: it moves on when the swarm, as it was seen, or an open lease changes."""
+    """The number of a model's plan: it moves on when the swarm, as it was seen, or an open lease to or from it changes."""
 
     swarm = models.CharField(max_length=64)
     prefix = models.CharField(max_length=128)
@@ -204,3 +238,23 @@ class Tally(models.Model):
 
     def __str__(self) -> str:
         return f"{self.day} {self.prefix} {self.outcome}: {self.count}"
+
+
+class Importance(models.Model):
+    """How much the staff wants a model to be served, beside others: servers that offer several go where more is wanted."""
+
+    swarm = models.CharField(max_length=64, blank=True, default="", help_text="Empty: every swarm that this site watches")
+    prefix = models.CharField(max_length=128, verbose_name="model's prefix")
+    weight = models.FloatField(help_text="1 is what every model has that is not listed; 3 is three times as much; 0 is never")
+    words = models.CharField(max_length=500, verbose_name="why")
+
+    class Meta:
+        verbose_name = "model's importance"
+        verbose_name_plural = "importance of models"
+        constraints = [
+            models.UniqueConstraint(name="importance_once_per_model", fields=["swarm", "prefix"]),
+            models.CheckConstraint(name="importance_is_bounded", condition=Q(weight__gte=0, weight__lte=100)),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.prefix}: {self.weight:g}"

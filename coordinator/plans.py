@@ -13,7 +13,7 @@ from swarm.snapshot import Model
 
 def current_version(swarm: str, model: Model) -> int:
     """Moves on by one where anything differs from what the last number stood for."""
-    fingerprint = fingerprint_of(model, Lease.objects.of_model(swarm, model.prefix).open())
+    fingerprint = fingerprint_of(model, Lease.objects.touching(swarm, model.prefix).open())
     plan, _ = Plan.objects.get_or_create(swarm=swarm, prefix=model.prefix, defaults={"fingerprint": fingerprint})
     # Conditional, so that of two processes that see the same change one counts it.
     Plan.objects.filter(pk=plan.pk, fingerprint=plan.fingerprint).exclude(fingerprint=fingerprint).update(

@@ -26,6 +26,13 @@ def environment_name(flag_name: str) -> str:
 
 
 InitialPeers = Annotated[list[str], flag("Addresses of peers, ending in /p2p/PEER_ID; several may follow.", "--initial-peers")]
+Also = Annotated[
+    list[str],
+    flag(
+        "A further model that the server may change to where it lacks servers: MODEL or MODEL=PREFIX. May be repeated.",
+        "--also",
+    ),
+]
 Prefix = Annotated[str | None, flag("The model's name in the DHT.", "--prefix", "--dht-prefix")]
 HostMaddrs = Annotated[list[str], flag("Where to listen, such as /ip4/0.0.0.0/tcp/31330.", "--host-maddrs")]
 AnnounceMaddrs = Annotated[list[str], flag("Addresses to tell others, if not those listened on.", "--announce-maddrs")]

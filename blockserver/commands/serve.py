@@ -19,6 +19,7 @@ def serve(
     initial_peers: options.InitialPeers = [],  # noqa: B006
     coordinator: options.Coordinator = None,
     prefix: options.Prefix = None,
+    also: options.Also = [],  # noqa: B006
     num_blocks: options.NumBlocks = None,
     block_indices: options.BlockIndices = None,
     port: options.Port = None,
@@ -61,7 +62,7 @@ def serve(
     nat_port_map: options.PortMapping = True,
     relay: options.Relay = True,
 ) -> None:
-    from blockserver.config import ServeConfig, parse_block_indices, parse_bytes, parse_throughput
+    from blockserver.config import ServeConfig, parse_also, parse_block_indices, parse_bytes, parse_throughput
     from blockserver.places import state_folder
     from blockserver.serving.server import serve as serve_blocks
     from swarm.dht.addresses import parse_peer_addresses
@@ -74,6 +75,7 @@ def serve(
             initial_peers=parse_peer_addresses(initial_peers),
             coordinator=coordinator,
             prefix=prefix,
+            also=tuple(map(parse_also, also)),
             num_blocks=num_blocks,
             block_indices=parse_block_indices(block_indices) if block_indices else None,
             listen=options.listen_addresses(host_maddrs, port),

@@ -22,7 +22,7 @@ from blockserver.compute.engine import Engine, Session
 from blockserver.rpc.conversation import STEP_TIMEOUT_S, Conversation, Incoming, arguments_of, block_input_of, encoded
 from blockserver.rpc.push import Pushes
 from blockserver.wire import protocol, tensors
-from swarm.errors import RemoteError
+from swarm.errors import LocalError, RemoteError
 
 MAX_REQUEST_BYTES = 2 * tensors.MAX_TENSOR_BYTES
 """All tensors of a streamed request: hidden states and their gradient."""
@@ -87,6 +87,13 @@ class TransformerConnectionHandler(ServicerBase):
             self._end_sessions()
             if old:
                 old.stop()
+
+    def set_prefix(self, prefix: str) -> None:
+        """Serves another model from now on. The old one's engine is gone before: no request for one may reach the other."""
+        if self._engine is not None:
+            raise LocalError("the blocks of the old model are still served")
+        self._prefix = prefix
+        self.pushes.prefix = prefix
 
     def _end_sessions(self) -> None:
         self._moved.set_result(None)

@@ -57,7 +57,7 @@ class Pushes:
 
     def __init__(self, p2p: P2P, prefix: str) -> None:
         self._p2p = p2p
-        self._prefix = prefix
+        self.prefix = prefix
         self._inboxes: dict[str, Inbox] = {}
         self._under_way: set[asyncio.Task[None]] = set()
         self.ignored: Counter[str] = Counter()
@@ -101,7 +101,7 @@ class Pushes:
         if sum(len(tensor.buffer) for tensor in tensors) > MOST_BYTES:
             return None
         request = runtime_pb2.ExpertRequest(
-            uid=protocol.uids(self._prefix, onward[0].span),
+            uid=protocol.uids(self.prefix, onward[0].span),
             tensors=tensors,
             metadata=protocol.pushed_metadata(metadata, onward),
         )

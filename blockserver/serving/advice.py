@@ -1,5 +1,8 @@
 """Where should this server serve? The coordinator's lease where there is one; the same planner on this server's own view of
 the DHT while the coordinator is silent, or where none is set. The server always decides, and says who decided and why.
+
+Of several models an arriving server chooses by the same rule with a coordinator and without. A serving one changes its model
+for a lease only: whether its model can spare it, and whether another server is on its way to the same hole, it cannot see.
 """
 
 from __future__ import annotations
@@ -8,12 +11,13 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
-from swarm.placement import Pace, Placement, advise, choose_span, find_holes, mend, without
+from swarm.placement import Demand, Pace, Placement, advise, choose_model, choose_span, find_holes, mend, without
+from swarm.placement.fleet import why_chosen
 from swarm.snapshot import Model
-from swarm.wire.hints import HintRequest, LeaseDocument, ReasonCode, SpanDocument
+from swarm.wire.hints import HintRequest, LeaseDocument, OtherModel, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
 
 log = logging.getLogger(__name__)
@@ -29,7 +33,19 @@ _USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN, ReasonCode.SCARCE, R
 
 
 @dataclass(frozen=True, slots=True)
+class Candidate:
+    """One model that this server could serve. `view` reads the DHT and gives it as this server sees it, announcements believed;
+    `pace` is how fast this server is with it, as far as it knows."""
+
+    prefix: str
+    num_blocks: int
+    view: Callable[[], Awaitable[Model]]
+    pace: Callable[[], Pace | None] = lambda: None
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
+    prefix: str
     placement: Placement
     decided_by: str
     lease: LeaseDocument | None = None
@@ -40,18 +56,14 @@ class Decision:
 
 @dataclass
 class Adviser:
-    """`view` reads the DHT and gives the model as this server sees it, announcements believed. `clock` is in seconds."""
+    """`candidates` are all models that the operator offers, the first choice first. `clock` is in seconds."""
 
     peer_id: str
-    prefix: str
-    num_blocks: int
-    view: Callable[[], Awaitable[Model]]
+    candidates: tuple[Candidate, ...]
     hints: HintClient | None
     fallback_after_s: float
     confirm_s: float
     clock: Callable[[], float] = time.monotonic
-    pace: Callable[[], Pace | None] = lambda: None
-    """How fast this server is, as far as it knows."""
     jitter: Callable[[], float] = lambda: random.uniform(0.0, FALLBACK_JITTER)  # noqa: S311
     _silent_since: float | None = field(default=None, init=False)
     _silent_polls: int = field(default=0, init=False)
@@ -61,35 +73,48 @@ class Adviser:
 
     async def arrive(self, *, alone: bool = False) -> Decision:
         """The first span of a server that serves nothing yet; `alone` does not ask the coordinator."""
-        decision = await self._ask(None, 0) if self.hints and not alone else None
+        decision = await self._ask(self.candidates[0], None, 0) if self.hints and not alone else None
         if decision is not None:
             return decision
-        model = await self.view()
-        placement = choose_span(without(model, self.peer_id), self.num_blocks, pace=self.pace())
-        return Decision(placement, BY_ITSELF)
+        views = [without(await candidate.view(), self.peer_id) for candidate in self.candidates]
+        sizes = [candidate.num_blocks for candidate in self.candidates]
+        # How much each is asked for is not seen from here: all count the same.
+        ranking = choose_model(Demand(view, 1.0, size) for view, size in zip(views, sizes, strict=True))
+        best = self._candidate(ranking[0].prefix)
+        view = next(view for view in views if view.prefix == best.prefix)
+        placement = choose_span(view, best.num_blocks, pace=best.pace())
+        if len(ranking) > 1:
+            placement = replace(placement, reason=why_chosen(ranking))
+        return Decision(best.prefix, placement, BY_ITSELF)
 
-    async def reconsider(self, serving: Span, sessions_active: int = 0) -> Decision | None:
-        """A better span than the one served, or None to stay."""
+    async def reconsider(self, prefix: str, serving: Span, sessions_active: int = 0) -> Decision | None:
+        """A better span than the one served, of the same model or of another one; None to stay."""
+        present = self._candidate(prefix)
         if self.hints is not None:
-            decision = await self._ask(serving, sessions_active)
+            decision = await self._ask(present, serving, sessions_active)
             if self._silent_since is None:
                 return decision
             if self._silent_polls < SILENT_POLLS or self.clock() - self._silent_since < self._patience_s:
                 return None
-        return await self._decide_alone(serving)
+        return await self._decide_alone(present, serving)
 
-    async def _ask(self, serving: Span | None, sessions_active: int) -> Decision | None:
+    def _candidate(self, prefix: str) -> Candidate:
+        return next(candidate for candidate in self.candidates if candidate.prefix == prefix)
+
+    async def _ask(self, present: Candidate, serving: Span | None, sessions_active: int) -> Decision | None:
         assert self.hints is not None
-        pace = self.pace()
+        pace = present.pace()
+        others = (candidate for candidate in self.candidates if candidate is not present)
         request = HintRequest(
             peer=self.peer_id,
-            model=self.prefix,
-            num_blocks_max=self.num_blocks,
-            num_blocks=len(serving) if serving else self.num_blocks,
+            model=present.prefix,
+            num_blocks_max=present.num_blocks,
+            num_blocks=len(serving) if serving else present.num_blocks,
             current=SpanDocument(start=serving.start, end=serving.end) if serving else None,
             sessions_active=sessions_active,
             forward_rps=pace.forward_rps if pace else None,
             network_rps=pace.network_rps if pace else None,
+            also=tuple(OtherModel(model=other.prefix, num_blocks_max=other.num_blocks) for other in others),
         )
         try:
             answer = await self.hints.ask(request)
@@ -107,12 +132,16 @@ class Adviser:
             if serving is None or answer.reason_code not in _USUAL:
                 self._say(f"staying, says the coordinator: {answer.reason}" if serving else f"no hint: {answer.reason}")
             return None
+        if answer.lease.model not in request.offered:
+            self._say(f"the coordinator names {answer.lease.model}, which this server does not offer; passing it over")
+            return None
         self._last_words = ""
-        return Decision(Placement(answer.lease.to_span(), answer.reason_code, answer.reason), BY_COORDINATOR, answer.lease)
+        placement = Placement(answer.lease.to_span(), answer.reason_code, answer.reason)
+        return Decision(answer.lease.model, placement, BY_COORDINATOR, answer.lease)
 
-    async def _decide_alone(self, serving: Span) -> Decision | None:
+    async def _decide_alone(self, present: Candidate, serving: Span) -> Decision | None:
         """The planner's answer on this server's own view, once it has stood for `confirm_s`: a single view may be wrong."""
-        model = await self.view()
+        model = await present.view()
         if model.unread_blocks:
             self._say("staying: the DHT could not be read whole")
             return None
@@ -131,7 +160,7 @@ class Adviser:
             self._say(f"{advice.reason}; looking again in {self.confirm_s:g} s before moving")
             return None
         self._finding = None
-        return Decision(advice.placement, BY_ITSELF)
+        return Decision(present.prefix, advice.placement, BY_ITSELF)
 
     def _note_silence(self, error: CoordinatorDown, serving: Span | None) -> None:
         self._silent_polls += 1

@@ -53,6 +53,14 @@ class Announcer:
             await self._bounded(self._leave(old[1], span))
         await self.repeat()
 
+    async def change_model(self, prefix: str, model: ModelRecord) -> None:
+        """What is announced now is announced OFFLINE; from then on this speaks for another model, once it says something."""
+        old, was = self._said, self._prefix
+        self._said, self._prefix, self._model = None, prefix, model
+        if old is not None:
+            record = replace(self._describe(), state=ServerState.OFFLINE, span=old[1])
+            await self._bounded(self._store(was, record))
+
     async def repeat(self) -> bool:
         """Whether the DHT took all of it."""
         return self._said is None or await self._bounded(self._repeat(*self._said))
@@ -65,13 +73,22 @@ class Announcer:
             succeeded = await self.repeat()
 
     async def _repeat(self, state: ServerState, span: Span) -> bool:
+        prefix, model = self._prefix, self._model
         record = replace(self._describe(), state=state, span=span)
-        stored = await declare_server(self.node, self._prefix, span, record, self._life_s)
-        if stored < len(span):
-            log.warning("the DHT took only %d of %d announcements", stored, len(span))
+        whole = await self._store(prefix, record)
+        if prefix != self._prefix:
+            # The model was changed in the meantime: what has just been stored would call clients to where nobody is.
+            return await self._store(prefix, replace(record, state=ServerState.OFFLINE))
         if state is not ServerState.OFFLINE:
-            await declare_model(self.node, self._prefix, self._model, self._life_s)
-        return stored == len(span)
+            await declare_model(self.node, prefix, model, self._life_s)
+        return whole
+
+    async def _store(self, prefix: str, record: ServerRecord) -> bool:
+        assert record.span is not None
+        stored = await declare_server(self.node, prefix, record.span, record, self._life_s)
+        if stored < len(record.span):
+            log.warning("the DHT took only %d of %d announcements", stored, len(record.span))
+        return stored == len(record.span)
 
     async def _bounded(self, work: Coroutine[Any, Any, bool]) -> bool:
         self.rounds += 1

@@ -9,6 +9,7 @@ import logging
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
 from swarm.wire.hints import LeaseDocument
+from swarm.wire.spans import Span
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +22,13 @@ class Leases:
     def __init__(self, hints: HintClient | None, peer_id: str) -> None:
         self._hints, self._peer_id = hints, peer_id
 
-    async def take(self, lease: LeaseDocument | None) -> bool:
-        """Before anything is unloaded. True also where there is no lease to take."""
+    async def take(self, lease: LeaseDocument | None, serving: Span | None = None) -> bool:
+        """Before anything is unloaded. True also where there is no lease to take. `serving` is what the server serves now, of
+        whichever model."""
         if lease is None or self._hints is None:
             return True
         try:
-            reply = await self._hints.accept(lease, self._peer_id)
+            reply = await self._hints.accept(lease, self._peer_id, serving)
         except CoordinatorDown as error:
             log.warning("the lease could not be taken (%s); not moving without it", error)
             return False

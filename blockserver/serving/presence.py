@@ -58,6 +58,11 @@ class Presence:
         self._engine = engine
         self.handler.set_engine(engine)
 
+    def set_model(self, prefix: str) -> None:
+        """Another model, of which no blocks are held yet. A handler that is made later is made for it (`make_handler`)."""
+        self.set_engine(None)
+        self.handler.set_prefix(prefix)
+
     async def keep(self) -> None:
         """Runs until cancelled."""
         while True:

@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from swarm.placement.arrivals import choose_span
 from swarm.placement.chains import mend
 from swarm.placement.decisions import Circumstances, Placement, Promise
-from swarm.placement.holders import find_holes, planned, safe_donors, without
+from swarm.placement.holders import counts, find_holes, planned, safe_donors, without
 from swarm.placement.objective import survey, worth
+from swarm.placement.words import without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -97,6 +98,45 @@ def transfers(demands: Sequence[Demand], fits: Fits, movable: Collection[str] | 
         now[best.source] = replace(source, model=without(source.model, best.peer_id))
         now[best.target] = replace(target, promises=(*target.promises, Promise(best.peer_id, best.placement.span)))
     return tuple(found)
+
+
+def objection(source: Demand, target: Demand, peer_id: str, origin: Span, span: Span) -> str | None:
+    """Why a transfer decided a moment ago should not be made any more; None where it still should.
+
+    Both models count: the one that is left must keep another server online on each block, now that it is looked at again, and
+    have no hole itself; the other one must still lack blocks of `span`. Promises of `peer_id` itself are passed over.
+    """
+    kept = [promise for promise in source.promises if promise.peer_id != peer_id]
+    there = [promise for promise in target.promises if promise.peer_id != peer_id]
+    left = without(source.model, peer_id)
+    staying = counts(left.num_blocks, planned(left, kept), online_only=True)
+    bare = [block for block in origin if block < left.num_blocks and staying[block] == 0]
+    if bare:
+        return f"without this server {without_server(bare)} of {source.model.prefix}"
+    lost = [block for hole in find_holes(left, kept) for block in hole]
+    if lost:
+        return f"{without_server(lost)} of {source.model.prefix}, which this server serves"
+    holes = {block for hole in find_holes(without(target.model, peer_id), there) for block in hole}
+    if not any(block in span for block in holes):
+        return f"{span.in_words()} of {target.model.prefix} have been given a server meanwhile"
+    return None
+
+
+def why_chosen(choices: Sequence[Choice]) -> str:
+    """Why an arriving server is to serve the first of these models, best first."""
+    first, *others = choices
+    words = f"{first.prefix}: {first.placement.reason}"
+    if not others:
+        return words
+    than = others[0].prefix if len(others) == 1 else f"the {len(others)} others that this server offers"
+    return f"{words}; it gains more by this server than {than}"
+
+
+def why_transferred(transfer: Transfer) -> str:
+    return (
+        f"{transfer.target}: {transfer.placement.reason}, and its own servers cannot fill that; "
+        f"each block that this server leaves in {transfer.source} keeps another server online"
+    )
 
 
 def _needs_others(demand: Demand, movable: Collection[str] | None) -> bool:

@@ -37,6 +37,8 @@ _PREFIX = {"pattern": r"^[A-Za-z0-9_\-]+$"}
 PeerIdText = Annotated[str, Field(max_length=64, json_schema_extra=_PEER_ID), AfterValidator(_checked_peer_id)]
 PrefixText = Annotated[str, Field(max_length=128, json_schema_extra=_PREFIX), AfterValidator(_checked_prefix)]
 BlockCount = Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
+MOST_ALSO = 8
+"""Further models that one server may offer: each is planned for under a lock of its own, and more than a few fit on no disk."""
 
 
 class ReasonCode(StrEnum):
@@ -96,8 +98,18 @@ class SpanDocument(Posted):
         return Span(self.start, self.end)
 
 
+class OtherModel(Posted):
+    """A model that the server could serve in the place of the one it asks about, and how many blocks of it fit."""
+
+    model: PrefixText
+    num_blocks_max: BlockCount
+
+
 class HintRequest(Posted):
-    """`num_blocks_max` is what fits the server, net of its attention cache; `current` is None before it serves anything."""
+    """`num_blocks_max` is what fits the server, net of its attention cache; `current` is None before it serves anything.
+
+    `model` is the one that `current` is of, or that an arriving server would serve first; `also` are others, each named once.
+    """
 
     peer: PeerIdText
     model: PrefixText
@@ -111,10 +123,24 @@ class HintRequest(Posted):
     """Tokens x blocks per second that it computes, where it knows: a shorter span than fits may then be worth more."""
     network_rps: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)] | None = None
     """Tokens per second that its line carries, where it knows."""
+    also: Annotated[tuple[OtherModel, ...], Field(max_length=MOST_ALSO)] = ()
+    """Models that the operator offers besides. A lease may be for one of them, and for no other."""
+
+    @model_validator(mode="after")
+    def _each_model_once(self) -> Self:
+        if len(self.offered) < 1 + len(self.also):
+            raise ValueError("also: each model is named once, and not the one that is asked about")
+        return self
+
+    @property
+    def offered(self) -> dict[str, int]:
+        """How many blocks fit, by model; the one that is asked about first."""
+        return {self.model: self.num_blocks_max} | {other.model: other.num_blocks_max for other in self.also}
 
 
 class LeaseDocument(BaseModel):
-    """An offer to serve `start:end`. It lapses after `expires_in_s` seconds unless it is accepted."""
+    """An offer to serve `start:end` of `model`, which may be any that the server offered. It lapses after `expires_in_s`
+    seconds unless it is accepted."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -129,7 +155,9 @@ class LeaseDocument(BaseModel):
     plan_version: int | None = None
     """To be sent back with the accept: the plan that this offer belongs to."""
     if_unchanged: SpanDocument | None = None
-    """The offer holds only while the server still serves this; None for an arrival."""
+    """The offer holds only while the server still serves this, of `from_model`; None for an arrival."""
+    from_model: PrefixText | None = None
+    """The model whose blocks the server leaves; None for an arrival. Another one than `model` where the server is to change."""
     expected_gain: float | None = None
     """Share of the swarm's possible throughput that the move is expected to win, where the planner says."""
     cost_s: float | None = None
@@ -143,7 +171,7 @@ class LeaseDocument(BaseModel):
 
 class HintAnswer(BaseModel):
     """`lease` is there when the advice is to move, unless `no_lease_because` says why this asker gets none; `span` is where
-    the advice leads, with a lease or without. `retry_after_s` says when asking again makes sense."""
+    the advice leads, in the model `model`, with a lease or without. `retry_after_s` says when asking again makes sense."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -153,6 +181,7 @@ class HintAnswer(BaseModel):
     retry_after_s: float
     lease: LeaseDocument | None = None
     span: SpanDocument | None = None
+    model: PrefixText | None = None
     no_lease_because: str | None = None
 
 
@@ -173,7 +202,7 @@ class LeaseStep(Posted):
     reason: Annotated[str, Field(max_length=200)] = ""
     plan_version: int | None = None
     current: SpanDocument | None = None
-    """With an accept: what the server serves now."""
+    """With an accept: what the server serves now, of the lease's `from_model`."""
     not_again_s: Annotated[float, Field(ge=0, le=604_800, allow_inf_nan=False)] = 0.0
     """With a decline: for how long the server does not want to be asked again."""
 

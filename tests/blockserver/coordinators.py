@@ -13,9 +13,10 @@ from typing import Any
 STAY = {"advice": "stay", "reason_code": "nothing-needed", "reason": "every block has a server", "retry_after_s": 30.0}
 
 
-def move(start: int, end: int) -> dict[str, Any]:
+def move(start: int, end: int, model: str = "") -> dict[str, Any]:
+    """Within the model that is asked about, unless another one is named."""
     reason = {"reason_code": "hole", "reason": f"blocks {start}–{end - 1} have no server"}
-    lease = {"id": "lease-1", "model": "tiny-hf", "start": start, "end": end, "urgency": "hole", "expires_in_s": 90.0, **reason}
+    lease = {"id": "lease-1", "model": model, "start": start, "end": end, "urgency": "hole", "expires_in_s": 90.0, **reason}
     return {"advice": "move", "retry_after_s": 30.0, "lease": lease, **reason}
 
 
@@ -40,16 +41,19 @@ def coordinator() -> Iterator[Coordinator]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked = json.loads(body) if self.path != NONCE else {}
             if self.path != NONCE:
-                told.asked.append((self.path, json.loads(body)))
-            self.answer()
+                told.asked.append((self.path, asked))
+            self.answer(asked)
 
         def do_GET(self) -> None:
             told.read.append((self.path, self.headers.get("authorization", "")))
             self.answer()
 
-        def answer(self) -> None:
+        def answer(self, asked: dict[str, Any] | None = None) -> None:
             answer = told.answers.get(self.path, FRESH if self.path == NONCE else 404)
+            if isinstance(answer, dict) and (lease := answer.get("lease")):
+                answer = {**answer, "lease": {**lease, "model": lease["model"] or (asked or {}).get("model")}}
             self.send_response(answer if isinstance(answer, int) else 200)
             payload = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_header("Content-Length", str(len(payload)))

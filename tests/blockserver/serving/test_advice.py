@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from blockserver.serving.advice import BY_COORDINATOR, BY_ITSELF, Adviser
+from blockserver.serving.advice import BY_COORDINATOR, BY_ITSELF, Adviser, Candidate
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
 from swarm.placement import Pace
 from swarm.snapshot import Model
@@ -26,11 +26,10 @@ class Situation:
         self.seen = seen
         self.seconds = 0.0
         self.looked = 0
+        self.pace: Pace | None = None
         self.adviser = Adviser(
             peer_id=peer_id(me),
-            prefix="tiny-hf",
-            num_blocks=12,
-            view=self._view,
+            candidates=(Candidate("tiny-hf", 12, self._view, lambda: self.pace),),
             hints=hints,
             fallback_after_s=180.0,
             confirm_s=60.0,
@@ -44,7 +43,7 @@ class Situation:
 
     async def decides(self, after_s: float = 0.0) -> Span | None:
         self.seconds += after_s
-        decision = await self.adviser.reconsider(Span(0, 12))
+        decision = await self.adviser.reconsider("tiny-hf", Span(0, 12))
         return decision.placement.span if decision else None
 
 
@@ -101,7 +100,7 @@ async def test_the_coordinators_lease_is_followed() -> None:
         told.answers["/api/v1/hint"] = move(12, 24)
         async with HintClient(told.url) as hints:
             me = Situation(hints)
-            decision = await me.adviser.reconsider(Span(0, 12), sessions_active=2)
+            decision = await me.adviser.reconsider("tiny-hf", Span(0, 12), sessions_active=2)
         assert decision is not None
         assert (decision.placement.span, decision.decided_by) == (Span(12, 24), BY_COORDINATOR)
         path, asked = told.asked[0]
@@ -182,7 +181,7 @@ async def test_what_a_server_knows_of_its_speed_goes_with_its_question_and_into_
     with coordinator() as site:
         async with HintClient(site.url) as hints:
             me = Situation(hints)
-            me.adviser.pace = lambda: Pace(120.0, 40.0)
+            me.pace = Pace(120.0, 40.0)
             await me.decides()
     ((_, asked),) = site.asked
     assert (asked["forward_rps"], asked["network_rps"]) == (120.0, 40.0)
@@ -190,5 +189,5 @@ async def test_what_a_server_knows_of_its_speed_goes_with_its_question_and_into_
     alone = Situation(None, uneven)
     alone.adviser.num_blocks = 8
     assert (await alone.adviser.arrive()).placement.span == Span(0, 8)
-    alone.adviser.pace = lambda: Pace(20.0)
+    alone.pace = Pace(20.0)
     assert (await alone.adviser.arrive()).placement.span == Span(4, 8), "with half of its blocks it is twice as fast"

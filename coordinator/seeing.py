@@ -1,0 +1,70 @@
+"""One model as the monitor sees it now, with what is promised to it and who is about to leave it. Nothing is decided here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from coordinator import followers, leases
+from coordinator.answering import RETRY_SOON_S, stay
+from coordinator.known import circumstances
+from monitor.published import Watch
+from monitor.queries import watch_everyone
+from swarm.placement import Circumstances, Promise
+from swarm.snapshot import Model
+from swarm.wire.hints import HintAnswer, ReasonCode
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """`model` is the snapshot's."""
+
+    swarm: str
+    model: Model
+    at: datetime
+    now: datetime
+    known: Circumstances
+    quarantined: Mapping[str, str]
+
+    def planned(self, but: str) -> Model:
+        """Without servers that go to another model, whether they have accepted yet or not; `but` is the asking peer."""
+        going = leases.leaving(self.swarm, self.model.prefix).keys() - {but}
+        return (
+            replace(self.model, servers=tuple(s for s in self.model.servers if s.peer_id not in going)) if going else self.model
+        )
+
+    def promises(self, but: str) -> tuple[Promise, ...]:
+        """Open leases, and claims newer than the snapshot; without those of the asking peer itself, and of peers in quarantine,
+        whose word counts for nothing."""
+        promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
+        shown = {server.peer_id: server.span for server in self.model.servers}
+        for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
+            promised.setdefault(claim.peer_id, claim)
+        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in (but, *self.quarantined))
+
+    def movable(self) -> frozenset[str]:
+        return followers.movable(self.swarm, self.model.prefix, self.now) - set(self.quarantined)
+
+    def barred(self, peer_id: str) -> str:
+        why = self.quarantined.get(peer_id)
+        return f"this server is in quarantine here, and gets no hints: {why}" if why else ""
+
+
+def look(swarm: str, prefixes: Collection[str], now: datetime) -> dict[str, Seen | HintAnswer]:
+    """What the monitor sees of each model, or why nothing can be advised about it. One snapshot for all of them."""
+    watched = watch_everyone(swarm)
+    return {prefix: _look(watched, prefix, now) for prefix in prefixes}
+
+
+def _look(watched: Watch, prefix: str, now: datetime) -> Seen | HintAnswer:
+    published = watched.published
+    if published is None:
+        return stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
+    if published.stale:
+        return stay(ReasonCode.BLIND, "the monitor cannot see the swarm at the moment; it advises nothing until it does")
+    model = published.snapshot.model(prefix)
+    if model is None:
+        return stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
+    at = datetime.fromtimestamp(published.snapshot.at, UTC)
+    return Seen(watched.swarm, model, at, now, circumstances(watched.swarm, model, published, now), watched.rulings.quarantined)
