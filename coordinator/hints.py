@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from statistics import median
 
 from django.db import connection, transaction
 
-from coordinator import explain, fleet, followers, leases, plans, seeing, signs
+from coordinator import explain, fleet, followers, leases, plans, seeing, signs, unasked
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
@@ -24,6 +25,7 @@ from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
+FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -188,7 +190,10 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
-        lease.inputs = explain.inputs(seen.model, seen.at, request, promises, placement.span)
+        basis = explain.Basis(seen.planned(but=request.peer), seen.at, promises, seen.known)
+        asked = unasked.Asked(seen.swarm, seen.model.prefix, placement.reason_code in FILLING, seen.now)
+        why_not = partial(unasked.why_not, asked, known=seen.known)
+        lease.inputs = explain.inputs(basis, request, placement, why_not)
         if going.leaving is not None:
             lease.inputs["leaves"] = explain.leaves(going.leaving.planned(but=request.peer), request)
         if going.ranking:
@@ -204,7 +209,7 @@ def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
     if request.current is None:
         return _arrival(seen, request)
     advice = _advise(own, request, request.num_blocks)
-    fills = advice.placement is not None and advice.reason_code in (ReasonCode.HOLE, ReasonCode.CHAIN)
+    fills = advice.placement is not None and advice.reason_code in FILLING
     if not fills and (found := fleet.transfer(seen, request)) is not None:
         placed = found.placement
         why = Placement(placed.span, placed.reason_code, why_transferred(found), found.worth)

@@ -114,7 +114,7 @@ def still_useful(
     if reason_code in (ReasonCode.REDUNDANCY, ReasonCode.BALANCE):
         if holes and not any(block in target for block in holes):
             return f"{without_server(holes)} meanwhile, which comes first"
-        return None if _gains(model, peer_id, target, kept, known) else "the move gains nothing any more"
+        return None if _gains(model, peer_id, target, kept, known) else "the move would gain nothing"
     if reason_code is ReasonCode.CHAIN:
         return None if holes else "every block has been given a server meanwhile"
     if not any(block in target for block in holes):
