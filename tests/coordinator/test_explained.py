@@ -91,9 +91,20 @@ def test_it_says_in_words_who_was_not_to_be_counted_on(client: Client) -> None:
     Follower.objects.filter(peer_id=peer_id("y")).delete()
     decided(RulingKind.QUARANTINE, peer_id(barred))
     Lease.objects.create(
-        swarm=SWARM, prefix="tiny-hf", peer_id=peer_id(moved), start=0, end=2, phase=Phase.DONE,
-        origin_start=2, origin_end=4, urgency="hole", reason_code="hole", reason="",
-        created_at=now(), expires_at=now(), closed_at=now() - timedelta(seconds=200),
+        swarm=SWARM,
+        prefix="tiny-hf",
+        peer_id=peer_id(moved),
+        start=0,
+        end=2,
+        phase=Phase.DONE,
+        origin_start=2,
+        origin_end=4,
+        urgency="hole",
+        reason_code="hole",
+        reason="",
+        created_at=now(),
+        expires_at=now(),
+        closed_at=now() - timedelta(seconds=200),
     )
     lease = hinted(mover)
     told = objections(lease)
