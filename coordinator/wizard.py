@@ -120,7 +120,9 @@ def _steps(form: forms.ConnectForm, published: Published, model: Model, place: P
     if memory_gb is not None:
         fit = fits.fit(model.repository or model.prefix, model.num_blocks, memory_gb, form.precision, form.parameters_b)
     num_blocks = form.num_blocks or (fit.num_blocks if fit else None) or None
-    where = (place.join_addresses, place.site)
+    # Where nothing was reckoned and nothing said, the server takes what its checkpoint has.
+    precision = form.precision if fit is not None or "precision" in form.model_fields_set else None
+    where = (place.join_addresses, place.site, precision)
     promises = promises_of(place.name, model.prefix)
     return {
         "model": model,
@@ -129,6 +131,7 @@ def _steps(form: forms.ConnectForm, published: Published, model: Model, place: P
         "needed": needs.most_needed(published, model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
+        "install": joining.install(precision),
         "has_address": bool(place.join_addresses),
         "system_note": joining.SYSTEMS[form.system],
         "kept_by_code": form.kept(but="code"),
