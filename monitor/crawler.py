@@ -142,7 +142,14 @@ class Crawler:
     def measure(self, subject: Subject) -> Rate:
         """Raises SwarmError where our own end does not work: that says nothing about the server."""
         node = self._living_node()
-        asked = measure(node.p2p, subject.peer_id, subject.prefix, subject.span, subject.idle_cache_tokens)
+        asked = measure(
+            node.p2p,
+            subject.peer_id,
+            subject.prefix,
+            subject.span,
+            subject.idle_cache_tokens,
+            even_if_busy=subject.even_if_busy,
+        )
         found = self._loop.run(asked, LIMIT_S + STOP_TIMEOUT_S)
         if found.timing is None:
             self._loop.run(node.check_alive(), STOP_TIMEOUT_S)

@@ -58,6 +58,7 @@ class Basis(StrEnum):
     DEVICE = "device class"
     MEASURED = "measured"
     NEWCOMER = "newcomer"
+    UNMEASURED = "not measured"
     CROWD = "other servers"
     CLIENTS = "clients"
 
@@ -88,10 +89,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The other servers of the model: what a usual one gives, and above what a figure stands out."""
+    """The other servers of the model: what a usual one gives, and above what a figure stands out; and whether at least half of
+    them are measured, so that who is not is an exception."""
 
     usual: float | None = None
     high: float | None = None
+    mostly_measured: bool = False
 
 
 def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None, crowd: Crowd | None = None) -> Belief:
@@ -109,6 +112,9 @@ def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None,
         limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
     elif known.seen_s is not None and known.seen_s < SETTLED_S:
         limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"))
+    elif others.mostly_measured:
+        # However long it is there: who is always busy when it is to be measured must gain nothing by it.
+        limits.append((others.usual, Basis.UNMEASURED, "not measured while most others are, so no more than a usual server"))
     else:
         limits.append((others.high, Basis.CROWD, "not measured, and far above the other servers"))
     believed, basis, why = reported, Basis.REPORTED, "as reported"
@@ -184,11 +190,15 @@ def crowd_of(rates: Iterable[float]) -> Crowd:
 
 
 def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None) -> dict[str, Belief]:
-    """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
+    """A belief for every server that serves or loads, by peer id. Where half of the others of a server are measured, that sets
+    what is usual, also of one or two: a measured figure is no boast."""
     known = evidence or {}
     serving = [server for server in model.servers if server.state in (PeerState.ONLINE, PeerState.JOINING)]
     rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
     measured = [rate for rate in rates if rate is not None]
     alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in serving)
-    crowd = crowd_of(measured if len(measured) >= len(serving) / 2 else (rate for rate in alone if rate is not None))
+    if measured and len(measured) >= (len(serving) - 1) / 2:
+        crowd = Crowd(median(measured), crowd_of(measured).high, mostly_measured=True)
+    else:
+        crowd = crowd_of(rate for rate in alone if rate is not None)
     return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

@@ -16,13 +16,20 @@ IN_VAIN_AFTER_S = 600.0
 """So long after a pass that gave no figure it is tried again: it was busy, or just lost."""
 
 
+PATIENCE = 3
+"""Attempts that found a server busy, half an hour at least, after which it is measured all the same. Who is at work always has
+pauses between two steps; who only says so would never be measured."""
+
+
 @dataclass(frozen=True, slots=True)
 class Past:
-    """The last attempt: when, whether it gave a rate, and the most free cache that was seen."""
+    """The last attempt: when, whether it gave a rate, the most free cache that was seen, and how many attempts since the last
+    rate found it busy."""
 
     at: float
     measured: bool
     cache_tokens: int | None = None
+    found_busy: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +38,7 @@ class Subject:
     peer_id: str
     span: Span
     idle_cache_tokens: int | None = None
+    even_if_busy: bool = False
 
 
 def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float) -> tuple[Subject, ...]:
@@ -45,7 +53,8 @@ def choose(snapshot: Snapshot, past: Mapping[tuple[str, str], Past], now: float)
             if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else IN_VAIN_AFTER_S):
                 continue
             idle = last.cache_tokens if last else None
-            subject = Subject(model.prefix, server.peer_id, server.span, idle)
+            insisting = last is not None and last.found_busy >= PATIENCE
+            subject = Subject(model.prefix, server.peer_id, server.span, idle, insisting)
             waiting.append((last.at if last else 0.0, server.peer_id, model.prefix, subject))
     chosen: dict[str, Subject] = {}
     for _, peer_id, _, subject in sorted(waiting, key=lambda item: item[:3]):

@@ -1,7 +1,8 @@
 """How fast does a server really compute? A small forward pass through one of its blocks and one through all, against the clock.
 
 Both carry the same tensors, so that what the second takes longer is computing alone; what is left of the first, after the
-round trip, is the line. The tensors are noise and the answers are not kept. A server that has sessions open is left alone.
+round trip, is the line. The tensors are noise and the answers are not kept. A server that has sessions open is left alone,
+unless it always has some when it is to be measured.
 """
 
 from __future__ import annotations
@@ -55,18 +56,26 @@ class Measured:
 
 
 async def measure(
-    p2p: P2P, peer_id: str, prefix: str, span: Span, idle_cache_tokens: int | None = None, limit_s: float = LIMIT_S
+    p2p: P2P,
+    peer_id: str,
+    prefix: str,
+    span: Span,
+    idle_cache_tokens: int | None = None,
+    limit_s: float = LIMIT_S,
+    even_if_busy: bool = False,
 ) -> Measured:
     """`idle_cache_tokens`: the most free cache that was ever seen of it. Petals' servers do not say how many sessions they
-    have; with less free than that, there are some."""
+    have; with less free than that, there are some. `even_if_busy`: whatever it says about that."""
     try:
         async with asyncio.timeout(limit_s):
-            return await _measure(p2p, PeerID.from_base58(peer_id), prefix, span, idle_cache_tokens)
+            return await _measure(p2p, PeerID.from_base58(peer_id), prefix, span, idle_cache_tokens, even_if_busy)
     except (TimeoutError, BadRecord, P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError):
         return Measured(None, Why.NO_ANSWER)
 
 
-async def _measure(p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_tokens: int | None) -> Measured:
+async def _measure(
+    p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_tokens: int | None, even_if_busy: bool
+) -> Measured:
     uid = block_uid(prefix, span.start)
     await _info(p2p, peer, uid)  # dials; what that takes is no round trip
     asked = time.monotonic()
@@ -76,7 +85,8 @@ async def _measure(p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_t
     cache = info.get("cache_tokens_available")
     free = cache if isinstance(cache, int) and not isinstance(cache, bool) else None
     sessions = info.get("sessions_active")
-    if (isinstance(sessions, int) and sessions > 0) or (idle_cache_tokens and free is not None and free < idle_cache_tokens):
+    busy = (isinstance(sessions, int) and sessions > 0) or (idle_cache_tokens and free is not None and free < idle_cache_tokens)
+    if busy and not even_if_busy:
         return Measured(None, Why.BUSY, free)
     width = hidden_size(raw)
     if width is None:

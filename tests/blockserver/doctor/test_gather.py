@@ -24,6 +24,8 @@ from blockserver.doctor.findings import Level
 from blockserver.doctor.gather import gather, look_at_folder, look_at_gpus, look_at_identity
 from blockserver.doctor.report import diagnose
 from blockserver.doctor.wishes import Wishes
+from blockserver.model.facts import read_facts
+from blockserver.serving import loading
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import LOOPBACK, Node, make_identity
 from swarm.errors import LocalError
@@ -244,13 +246,15 @@ async def test_a_model_that_is_none(wishes: Wishes, tmp_path: Path) -> None:
     assert "config.json" in facts.model_problem
 
 
-async def test_memory_is_reckoned_in_the_precision_that_is_to_be_served(wishes: Wishes) -> None:
-    plain, small = [await gather(replace(wishes, quant_type=kind)) for kind in ("none", "nf4")]
-    assert (
-        plain.memory.block_bytes is not None
-        and small.memory.block_bytes is not None
-        and small.memory.block_bytes < plain.memory.block_bytes
-    )
+async def test_memory_is_reckoned_in_the_precision_that_is_to_be_served(
+    wishes: Wishes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model whose blocks are large enough to be quantised, unlike those of a tiny one."""
+    facts = replace(read_facts(Path(str(wishes.model))), parameters_per_block=2_000_000, quantisable_per_block=2_000_000)
+    monkeypatch.setattr(loading, "read_model", lambda config: facts)
+    plain, small = [(await gather(replace(wishes, quant_type=kind))) for kind in ("none", "nf4")]
+    assert plain.memory.block_bytes is not None and small.memory.block_bytes is not None
+    assert small.memory.block_bytes < plain.memory.block_bytes / 6
     assert "--quant-type nf4" in small.arguments and "--quant-type" not in plain.arguments
     with pytest.raises(LocalError, match="--quant-type nf5"):
         replace(wishes, quant_type="nf5")
