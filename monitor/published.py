@@ -25,11 +25,13 @@ RECKONED_FROM = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is known of a server beside its last record: since when it is in its state, and when it last gave a sign."""
+    """What is known of a server beside its last record: since when it is in its state, when it was first seen and last gave a
+    sign, and since when it is here without a break."""
 
     state_since: float
     first_seen: float
     last_seen: float
+    here_since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +168,10 @@ def timely(seen_at: float, now: float, interval_s: float) -> bool:
 
 
 def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
-    """How long each server of a model has been seen, in seconds, by peer id."""
+    """How long each server of a model has been here without a break, in seconds, by peer id. Who comes back after days is as new
+    as any other: what it may do next is that of a server that has just come."""
     return {
-        peer_id: max(0.0, now - sighting.first_seen) for (of, peer_id), sighting in published.sightings.items() if of == prefix
+        peer_id: max(0.0, now - sighting.here_since) for (of, peer_id), sighting in published.sightings.items() if of == prefix
     }
 
 

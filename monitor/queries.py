@@ -118,7 +118,7 @@ def servers_of(swarm: str, peer_id: str) -> list[Known]:
             row.model_id,
             _model(row.model, []),
             server_of(_server(row), hidden),
-            Sighting(row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()),
+            _sighting(row),
         )
         for row in rows
     ]
@@ -182,9 +182,7 @@ def _published(
     rates = seen_of(crawl.swarm, datetime.fromtimestamp(read_at, UTC))
     for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
-        sightings[prefixes[row.model_id], row.peer_id] = Sighting(
-            row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
-        )
+        sightings[prefixes[row.model_id], row.peer_id] = _sighting(row)
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),
@@ -247,6 +245,12 @@ def _server(row: ServerRow) -> Server:
         visit=_visit(row),
         conflict=row.conflict,
         skew_s=row.skew_s,
+    )
+
+
+def _sighting(row: ServerRow) -> Sighting:
+    return Sighting(
+        row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp(), row.here_since.timestamp()
     )
 
 
