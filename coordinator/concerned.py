@@ -1,6 +1,6 @@
-"""What was known of the servers that a hint concerns: rates reported and believed, ages, who shares a network. Pure.
+"""What was known of the servers that a hint concerns: rates reported and believed, ages, who goes down together. Pure.
 
-Networks are numbered afresh for each hint: a number tells which servers go down together, and nothing else.
+Who goes down together has one number, made afresh for each hint: it tells that, and nothing else.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ MOST_CONCERNED = 24
 
 
 def concerned(model: Model, first: Iterable[str], spans: Iterable[Span], known: Circumstances) -> list[dict[str, Any]]:
-    """JSON-ready: the peers `first`, then those that hold blocks of the spans. `network` is None where a server shares it with
-    no other server of the model, or where it is not known."""
+    """JSON-ready: the peers `first`, then those that hold blocks of the spans. `together` is None for a server that goes
+    down with no other of the model, as far as that is known."""
     near = tuple(spans)
     by_id = {server.peer_id: server for server in model.servers}
     holders = (server.peer_id for server in model.servers if any(server.span.overlaps(span) for span in near))
     peers = [peer_id for peer_id in dict.fromkeys((*first, *holders)) if peer_id in by_id][:MOST_CONCERNED]
-    networks = _numbers(model, peers, known)
+    numbers = _numbers(model, peers, known)
     return [
         {
             "peer_id": peer_id,
@@ -36,7 +36,7 @@ def concerned(model: Model, first: Iterable[str], spans: Iterable[Span], known: 
             "age_s": known.ages_s.get(peer_id),
             "here_for": ago(known.ages_s[peer_id]) if peer_id in known.ages_s else "not known",
             "moved_s_ago": known.moved_s_ago.get(peer_id),
-            "network": networks.get(peer_id),
+            "together": numbers.get(peer_id),
         }
         for peer_id in peers
     ]

@@ -48,7 +48,11 @@ class Effect:
 
     def _thin(self) -> list[str]:
         was, now = (sum(map(len, cover.thin)) for cover in (self.before, self.after))
-        return [f"blocks with only one server {was} → {now}"] if was != now else []
+        return [f"blocks with only one server {was} → {now}"] if was != now else self._together()
+
+    def _together(self) -> list[str]:
+        was, now = (sum(map(len, cover.together)) for cover in (self.before, self.after))
+        return [f"blocks whose servers go down together {was} → {now}"] if was != now else []
 
     def _slowest(self) -> list[str]:
         # Without a server for some block nothing flows, so there is no slowest block to speak of.

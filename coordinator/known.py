@@ -12,6 +12,7 @@ from django.db.models import Q
 
 from coordinator.models import Lease, Phase
 from monitor.published import Published, ages_of, believed_rates_of
+from swarm.operators import operators_of
 from swarm.placement import Circumstances
 from swarm.snapshot import Model
 
@@ -39,7 +40,7 @@ def standing_facts(published: Published, model: Model, now: datetime) -> Circums
     at = now.timestamp()
     return Circumstances(
         ages_s=ages_of(published, model.prefix, at),
-        operators={s.peer_id: s.visit.network for s in model.servers if s.visit is not None and s.visit.network},
+        operators=operators_of(model),
         rates=believed_rates_of(published, model, at),
     )
 

@@ -75,6 +75,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "holes": _pairs(covered.holes),
         "thin": _pairs(covered.thin),
         "unread": _pairs(covered.unread),
+        "one_operator": _pairs(covered.together),
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
         "bottleneck": {

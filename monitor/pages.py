@@ -108,6 +108,7 @@ class ModelPage:
     checked: Checked | None
     cells: tuple[Cell, ...]
     gaps: tuple[GapRow, ...]
+    all_together: str
     listing: Listing
     servers: tuple[ServerLine, ...]
     packed: Packed | None
@@ -181,6 +182,7 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         checked=checked(published),
         cells=cells(item),
         gaps=gap_rows(published, item),
+        all_together=item.coverage.all_together,
         listing=table,
         servers=server_lines(published, model, table.servers),
         packed=None if few else _packed(item),

@@ -168,8 +168,8 @@ def timely(seen_at: float, now: float, interval_s: float) -> bool:
 
 
 def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
-    """How long each server of a model has been here without a break, in seconds, by peer id. Who comes back after days is as new
-    as any other: what it may do next is that of a server that has just come."""
+    """How long each server of a model has been here without a break, in seconds, by peer id. Who comes back after days is as
+    new as any other: what it does next is what a server does that has just come."""
     return {
         peer_id: max(0.0, now - sighting.here_since) for (of, peer_id), sighting in published.sightings.items() if of == prefix
     }
@@ -197,7 +197,7 @@ def standing(published: Published, model: Model) -> Standing:
     covered = coverage(model, believed_rates_of(published, model))
     route = client_route(model)
     if published.stale:
-        was = covered.sentence().replace("; every block has two or more servers", "")
+        was = covered.sentence().partition("; every block has two or more servers")[0]
         sentence = f"unknown — {_was(covered.verdict, was)} {published.when}"
         return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, True, route)
     since = published.verdict_since.get(model.prefix)

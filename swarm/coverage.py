@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from swarm.operators import operators_of, what_is_shared
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.spans import Span, in_words, runs
 
@@ -49,6 +50,10 @@ class Coverage:
     holes: tuple[Span, ...]
     thin: tuple[Span, ...]
     unread: tuple[Span, ...]
+    together: tuple[Span, ...] = ()
+    """Blocks with two or more servers online, all of which go down together."""
+    shared: str = ""
+    """What the servers of those blocks share, in words."""
 
     @property
     def min_redundancy(self) -> int | None:
@@ -69,7 +74,12 @@ class Coverage:
             return f"unknown: {in_words(self.unread)} could not be read"
         if self.verdict is Verdict.THIN:
             return f"runs, but {in_words(self.thin)} {_has(self.thin)} only one server"
-        return "runs; every block has two or more servers"
+        return f"runs; every block has two or more servers{self.all_together}"
+
+    @property
+    def all_together(self) -> str:
+        """Ends a sentence that every block has two servers; empty where that is all there is to say."""
+        return f", but those of {in_words(self.together)} are all {self.shared}" if self.together else ""
 
 
 def coverage(model: Model, rates: Mapping[str, float] | None = None) -> Coverage:
@@ -91,7 +101,22 @@ def coverage(model: Model, rates: Mapping[str, float] | None = None) -> Coverage
     holes = runs(block.index for block in blocks if block.redundancy == 0)
     unread = runs(block.index for block in blocks if block.redundancy is None)
     thin = runs(block.index for block in blocks if block.redundancy is not None and 0 < block.redundancy < THIN_REDUNDANCY)
-    return Coverage(model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread)
+    sole = _sole_operators(model, blocks)
+    return Coverage(
+        model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread, runs(sole), what_is_shared(sole.values())
+    )
+
+
+def _sole_operators(model: Model, blocks: tuple[Block, ...]) -> dict[int, str]:
+    """Whose all servers of a block are, for blocks of several servers that go down together."""
+    operators = operators_of(model)
+    found: dict[int, str] = {}
+    for block in blocks:
+        if len(block.online) >= THIN_REDUNDANCY:
+            first = operators[block.online[0]]
+            if all(operators[peer_id] == first for peer_id in block.online):
+                found[block.index] = first
+    return found
 
 
 def _holders(model: Model, state: PeerState) -> list[list[Server]]:

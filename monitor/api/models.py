@@ -69,6 +69,11 @@ class ModelPart(Fresh):
     holes: list[Pair] = Field(description="Blocks without a server online", examples=[[]])
     thin: list[Pair] = Field(description="Blocks with one server online", examples=[[]])
     unread: list[Pair] = Field(description="Blocks whose key nobody answered for: they may have servers", examples=[[]])
+    one_operator: list[Pair] = Field(
+        description="Blocks with several servers online that are all in one network, or of one name where that is not known:"
+        " they go down together",
+        examples=[[]],
+    )
     route: Route
     min_redundancy: int | None = Field(
         description="Servers online on the block with the fewest; null where not known", examples=[2]

@@ -154,10 +154,10 @@ def test_what_was_counted_on_is_kept_without_anybody_s_network(client: Client) -
     evidence.note_probe(SWARM, Subject("tiny-hf", peer_id("x"), Span(2, 4)), now().timestamp(), Rate(4.0))
     lease = hinted(asked_first(visited))
     told = {item["peer_id"]: item for item in read(client, f"/hints/{lease.pk}")["inputs"]["concerned"]}
-    assert {peer for peer, item in told.items() if item["network"] == 1} == shared
+    assert {peer for peer, item in told.items() if item["together"] == 1} == shared
     boaster = told[peer_id("x")]
     assert (boaster["reported_tokens_per_second"], boaster["believed_tokens_per_second"]) == (10.0, 5.0)
-    assert boaster["here_for"] == "1 d" and told[lease.peer_id]["network"] is None
+    assert boaster["here_for"] == "1 d" and told[lease.peer_id]["together"] is None
     assert "5f4dcc3b5aa765d6" not in str(read(client, f"/hints/{lease.pk}"))
     text = page(client, f"/hints/{lease.pk}")
     assert "What was counted on of the servers concerned" in text and "5 tok/s" in text

@@ -159,6 +159,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "holes": [[3, 5]],
         "thin": [[0, 1]],
         "unread": [[5, 6]],
+        "one_operator": [],
         "route": {"exists": False, "servers": [], "words": "blocks 3–5 have no server with room for another session"},
         "min_redundancy": 0,
         "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0, "reported_tokens_per_second": 20.0},

@@ -147,7 +147,7 @@ def test_servers_of_one_network_are_known_to_the_planner_as_such_and_to_nobody_e
     published = latest_snapshot("main")
     assert published is not None
     known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
-    assert known.operators == dict.fromkeys((peer_id("a"), peer_id("b")), digest("1.2.3.0/24"))
+    assert known.operators[peer_id("a")] == known.operators[peer_id("b")] != known.operators[peer_id("c")]
     for address in ("/", "/m/tiny-hf", "/api/v1/models", "/api/v1/state", "/metrics"):
         assert digest("1.2.3.0/24") not in client.get(address).content.decode()
     assert digest("") == "" and digest("1.2.3.0/24") != digest("1.2.4.0/24")
