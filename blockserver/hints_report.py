@@ -75,7 +75,19 @@ def report(site: str, wanted: Wanted) -> dict[str, Any]:
     }
 
 
-_HINT = ("id", "created_at", "prefix", "peer_id", "start", "end", "reason_code", "reason", "outcome", "repaired_s")
+_HINT = (
+    "id",
+    "created_at",
+    "prefix",
+    "from_model",
+    "peer_id",
+    "start",
+    "end",
+    "reason_code",
+    "reason",
+    "outcome",
+    "repaired_s",
+)
 
 
 def _of_model(site: str, item: dict[str, Any], wanted: Wanted) -> dict[str, Any]:
@@ -146,9 +158,10 @@ def _newest(hints: Iterable[dict[str, Any]]) -> Iterator[Text]:
         took = f" in {float(hint['repaired_s']):.0f} s" if hint["repaired_s"] is not None else ""
         outcome = _plain(hint["outcome"])
         blocks = f"{int(hint['start'])}–{int(hint['end']) - 1}"
+        left = f" from {_plain(hint['from_model'])}" if hint["from_model"] not in (None, hint["prefix"]) else ""
         yield Text.assemble(
             f"  {_OUTCOMES.get(outcome, '–')} {at:%d %b %H:%M:%S} UTC  {_plain(hint['prefix'])} {blocks} "
-            f"to …{_plain(hint['peer_id'])[-6:]}: {outcome}{took}",
+            f"to …{_plain(hint['peer_id'])[-6:]}{left}: {outcome}{took}",
             (f"  ({_plain(hint['reason'])})", "dim"),
         )
 

@@ -13,7 +13,7 @@ from coordinator.effects import NOTHING
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
-from coordinator.sight import promises_of
+from coordinator.sight import prospects_of
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, Link, Panel, register, register_link, register_loading, register_panel
 from monitor.published import Loading, Watch
@@ -35,6 +35,7 @@ class LeaseOfModel(BaseModel):
 
     id: str = Field(description="For /api/v1/hints/ID", examples=["8c1b7a52-3c70-4d0a-9be6-0f2b61a0b4a1"])
     peer_id: str = Field(examples=["12D3KooWKnDdG3iXw9eTFijk3EWSunZcFi54Zka4wmtqtt6rPxc8"])
+    model: str = Field(description="The model that the blocks are of", examples=["tiny-hf"])
     start: int = Field(examples=[12], ge=0)
     end: int = Field(examples=[18], ge=1)
     blocks: str = Field(description="The same for people", examples=["blocks 12–17"])
@@ -42,6 +43,10 @@ class LeaseOfModel(BaseModel):
         alias="from", description="What the server served before; null for nothing", examples=[[0, 6]]
     )
     from_blocks: str | None = Field(examples=["blocks 0–5"])
+    from_model: str | None = Field(
+        description="The model that these are of; another one than `model` where the server changes its model",
+        examples=["tiny-hf"],
+    )
     phase: str = Field(
         description="offered or accepted while it is open; then done, declined, expired or stale", examples=["accepted"]
     )
@@ -97,8 +102,8 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
     if seen.published is None:
         return []
     lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
-    promises = {prefix: promises_of(seen.swarm, prefix) for prefix in lowest}
-    found = [item for item in needed(seen.published, None, USUAL_BLOCKS, promises) if (lowest[item.prefix] or 0) < PLENTY]
+    prospects = {prefix: prospects_of(seen.swarm, prefix) for prefix in lowest}
+    found = [item for item in needed(seen.published, None, USUAL_BLOCKS, prospects) if (lowest[item.prefix] or 0) < PLENTY]
     ranked = sorted(
         (
             (turn, order, item, card)
@@ -119,16 +124,19 @@ def register_chat() -> None:
 
 
 def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
-    recent = shown(Lease.objects.of_model(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs"))[:SHOWN_AT_MOST]
+    """Hints to blocks of this model, and those by which a server leaves it for another one."""
+    recent = shown(Lease.objects.touching(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs"))[:SHOWN_AT_MOST]
     return [
         {
             "id": str(lease.pk),
             "peer_id": lease.peer_id,
+            "model": lease.prefix,
             "start": lease.start,
             "end": lease.end,
-            "blocks": lease.span.in_words(),
+            "blocks": lease.goal_words,
             "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
-            "from_blocks": lease.origin.in_words() if lease.origin else None,
+            "from_blocks": lease.origin_words or None,
+            "from_model": lease.from_model,
             "phase": lease.phase,
             "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
             "progress": lease.progress,

@@ -17,7 +17,8 @@ from swarm.placement.fleet import objection
 from swarm.wire.hints import HintRequest
 
 PAUSE_AFTER_CHANGE = timedelta(minutes=30)
-"""Who has changed its model is not asked to change again before this: a download of gigabytes should serve somebody first."""
+"""Who has changed its model is not asked to change again before this: a download of gigabytes should serve somebody first. Nor
+is who was asked to, and did not come: the next server has its turn then."""
 
 
 def choices(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Choice, ...]:
@@ -26,25 +27,24 @@ def choices(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Choice, ...
     return choose_model((_demand(one, request.peer, request.offered[prefix]) for prefix, one in seen.items()), rates)
 
 
-def transfer(seen: Mapping[str, Seen], request: HintRequest) -> Transfer | None:
-    """For a server that serves `request.model`: the change to another model of its own that the plan asks of it now.
+def changes(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Transfer, ...]:
+    """For a server that serves `request.model`: changes between its models that the plan asks for now, of it or of others.
 
     Planned among the models that it offers. A server of a further model might be worth more to one of them; it asks as well,
     and the blocks are promised once.
     """
     serving = request.current.to_span() if request.current else None
     if serving is None or len(seen) < 2:
-        return None
+        return ()
     swarm, now = seen[request.model].swarm, seen[request.model].now
     able = followers.offers(swarm, seen, now)
     able[request.peer] = {other.model: other.num_blocks_max for other in request.also}
     movable = frozenset().union(*(one.movable() for one in seen.values())) | {request.peer}
-    movable -= _changed_lately(swarm, now)
+    movable -= _had_their_turn(swarm, now)
     demands = [_demand(one, request.peer) for one in seen.values()]
     found = transfers(demands, lambda peer_id, prefix: able.get(peer_id, {}).get(prefix, 0), movable)
-    own = next((move for move in found if move.peer_id == request.peer and move.source == request.model), None)
     # A server that is not where the crawl saw it has just moved: the next crawl tells.
-    return own if own is not None and own.origin == serving else None
+    return tuple(m for m in found if m.peer_id != request.peer or (m.source, m.origin) == (request.model, serving))
 
 
 def why_not_any_more(source: Seen, target: Seen, lease: Lease) -> str | None:
@@ -60,6 +60,6 @@ def _demand(seen: Seen, asker: str, num_blocks: int | None = None) -> Demand:
     return Demand(model, demand_of(seen), num_blocks or 1, seen.promises(but=asker), seen.known)
 
 
-def _changed_lately(swarm: str, now: datetime) -> frozenset[str]:
-    done = Lease.objects.filter(swarm=swarm, phase=Phase.DONE, closed_at__gt=now - PAUSE_AFTER_CHANGE).exclude(origin_prefix="")
-    return frozenset(done.values_list("peer_id", flat=True))
+def _had_their_turn(swarm: str, now: datetime) -> frozenset[str]:
+    ended = Lease.objects.filter(swarm=swarm, phase__in=(Phase.DONE, Phase.EXPIRED), closed_at__gt=now - PAUSE_AFTER_CHANGE)
+    return frozenset(ended.exclude(origin_prefix="").values_list("peer_id", flat=True))

@@ -150,7 +150,7 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     if held is not None and held.prefix not in request.offered:
         leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
         return None
-    return held
+    return None if held is not None and leases.lapse(held, now) else held
 
 
 def _take_back(seen: Seen) -> None:
@@ -210,11 +210,18 @@ def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
         return _arrival(seen, request)
     advice = _advise(own, request, request.num_blocks)
     fills = advice.placement is not None and advice.reason_code in FILLING
-    if not fills and (found := fleet.transfer(seen, request)) is not None:
-        placed = found.placement
-        why = Placement(placed.span, placed.reason_code, why_transferred(found), found.worth)
-        return Going(seen[found.target], why, own)
-    return advice if advice.placement is None else Going(own, advice.placement)
+    changes = () if fills else fleet.changes(seen, request)
+    for change in changes:
+        if change.peer_id == request.peer:
+            placed = change.placement
+            why = Placement(placed.span, placed.reason_code, why_transferred(change), change.worth)
+            return Going(seen[change.target], why, own)
+    if advice.placement is not None:
+        return Going(own, advice.placement)
+    if changes:
+        lacking = f"{changes[0].target}: {changes[0].placement.reason}"
+        return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{lacking}; another server is the better one to change to it")
+    return advice
 
 
 def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:

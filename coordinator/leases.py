@@ -4,8 +4,8 @@ two processes that try the same step one succeeds and the other is told so. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from django.db import IntegrityError, transaction
@@ -112,7 +112,7 @@ def close(lease: Lease, phase: Phase, reason: str, now: datetime) -> bool:
         lease.refresh_from_db()
         tally(lease.swarm, lease.prefix, lease.outcome, now)
         if phase is Phase.DONE:
-            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id).update(declines=0)
+            Follower.objects.filter(swarm=lease.swarm, peer_id=lease.peer_id, declines__gt=0).update(declines=0)
     return closed == 1
 
 
@@ -126,6 +126,12 @@ def settle(swarm: str, model: Model, seen_at: datetime, now: datetime) -> bool:
         if end is not None:
             changed |= close(lease, _PHASES[end[0]], end[1], now)
     return changed
+
+
+def lapse(lease: Lease, now: datetime) -> bool:
+    """Closes it where it has run out, also one of a model that nobody sees any more."""
+    end = end_of(_held(lease), None, 0.0, now.timestamp())
+    return end is not None and close(lease, _PHASES[end[0]], end[1], now)
 
 
 def _held(lease: Lease) -> Held:
@@ -150,6 +156,22 @@ def forget(now: datetime) -> None:
 
 def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
     return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
+
+
+@dataclass(frozen=True, slots=True)
+class Prospects:
+    """What open leases will bring a model: `promises` of servers that come or move, and whom it loses to which other model."""
+
+    promises: tuple[Promise, ...] = ()
+    leaving: Mapping[str, str] = field(default_factory=dict)
+
+
+def prospects_of(swarm: str, prefix: str) -> Prospects:
+    found = list(Lease.objects.touching(swarm, prefix).open())
+    return Prospects(
+        tuple(lease.promise for lease in found if lease.prefix == prefix),
+        {lease.peer_id: lease.prefix for lease in found if lease.prefix != prefix},
+    )
 
 
 def leaving(swarm: str, prefix: str) -> dict[str, str]:

@@ -147,6 +147,18 @@ class Lease(models.Model):
         return None if self.origin is None else self.origin_prefix or self.prefix
 
     @property
+    def goal_words(self) -> str:
+        """`blocks 12–17`, and of which model where the server is to change it."""
+        return f"{self.span.in_words()} of {self.prefix}" if self.is_transfer else self.span.in_words()
+
+    @property
+    def origin_words(self) -> str:
+        """What the server leaves; empty for an arrival."""
+        if self.origin is None:
+            return ""
+        return f"{self.origin.in_words()} of {self.origin_prefix}" if self.is_transfer else self.origin.in_words()
+
+    @property
     def promise(self) -> Promise:
         return Promise(self.peer_id, self.span)
 

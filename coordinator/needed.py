@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from coordinator.effects import NEWCOMER, Effect, effect_of, joined, placements
 from coordinator.known import standing_facts
+from coordinator.leases import Prospects
 from monitor.published import Published, Standing, standing, standings
 from swarm.coverage import Coverage
-from swarm.placement import Circumstances, Promise, choose_span, without
+from swarm.placement import Circumstances, choose_span, without
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span, in_words, runs
+
+NOTHING_PROMISED = Prospects()
 
 USUAL_BLOCKS = 8
 """The size of server that advice is for where nobody says another: what a mid-size card holds of a large model."""
@@ -43,22 +47,22 @@ class Needed:
     summary: str
 
 
-def needed(published: Published, prefix: str | None, num_blocks: int, promises: dict[str, tuple[Promise, ...]]) -> list[Needed]:
-    """For one model, or all of them. `promises` are open leases by model: what is promised needs no second server."""
+def needed(published: Published, prefix: str | None, num_blocks: int, prospects: Mapping[str, Prospects]) -> list[Needed]:
+    """For one model, or all of them. `prospects` are open leases by model: what is promised needs no second server."""
     found = [item for item in standings(published) if prefix is None or item.model.prefix == prefix]
-    return [_needed(published, item, num_blocks, promises.get(item.model.prefix, ())) for item in found]
+    return [_needed(published, item, num_blocks, prospects.get(item.model.prefix, NOTHING_PROMISED)) for item in found]
 
 
-def most_needed(published: Published, model: Model, num_blocks: int, promises: tuple[Promise, ...] = ()) -> Needed:
-    return _needed(published, standing(published, model), num_blocks, promises)
+def most_needed(published: Published, model: Model, num_blocks: int, prospects: Prospects = NOTHING_PROMISED) -> Needed:
+    return _needed(published, standing(published, model), num_blocks, prospects)
 
 
-def _needed(published: Published, item: Standing, num_blocks: int, promises: tuple[Promise, ...], limit: int = 3) -> Needed:
+def _needed(published: Published, item: Standing, num_blocks: int, prospects: Prospects, limit: int = 3) -> Needed:
     """Each card's effect is what is left to gain once what is promised is loaded: the same as its reason."""
     model, known = item.model, facts_at(published, item.model)
-    promised = [promise.span for promise in promises]
-    then = model
-    for promise in promises:
+    staying = _without_leavers(model, prospects)
+    then = staying
+    for promise in prospects.promises:
         then = joined(then, promise.peer_id, promise.span)
     cards = [
         Card(
@@ -67,9 +71,9 @@ def _needed(published: Published, item: Standing, num_blocks: int, promises: tup
             placement.reason,
             effect_of(then, joined(then, NEWCOMER, placement.span), known.rates).words,
         )
-        for placement in placements(model, num_blocks, promises, limit=limit, known=known)
+        for placement in placements(staying, num_blocks, prospects.promises, limit=limit, known=known)
     ]
-    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(item.coverage, promised))
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(item.coverage, prospects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,7 @@ def what_if(
     add_blocks: int | None,
     leaves: str | None,
     throughput: float | None,
-    promises: Iterable[Promise] = (),
+    prospects: Prospects = NOTHING_PROMISED,
 ) -> WhatIf:
     """One server leaves, then one of `add_blocks` blocks comes where it helps most; either may be left out."""
     then, known = model, facts_at(published, model)
@@ -104,8 +108,8 @@ def what_if(
         said.append(f"without {gone.record.public_name or 'server'} …{leaves[-6:]} on {gone.span.in_words()}")
     span = None
     if add_blocks is not None:
-        kept = [promise for promise in promises if promise.peer_id != leaves]
-        placement = choose_span(then, add_blocks, kept, known=known, rate=throughput)
+        promises = [promise for promise in prospects.promises if promise.peer_id != leaves]
+        placement = choose_span(_without_leavers(then, prospects), add_blocks, promises, known=known, rate=throughput)
         span = placement.span
         then = joined(then, NEWCOMER, span, throughput)
         said.append(f"with a server of {len(span)} blocks on {span.in_words()}")
@@ -119,10 +123,26 @@ def facts_at(published: Published, model: Model) -> Circumstances:
     return standing_facts(published, model, datetime.fromtimestamp(published.read_at, UTC))
 
 
-def _summary(covered: Coverage, promised: list[Span]) -> str:
-    """The planner counts what is promised, the verdict does not: so it is said."""
+def _without_leavers(model: Model, prospects: Prospects) -> Model:
+    for peer_id in prospects.leaving:
+        model = without(model, peer_id)
+    return model
+
+
+def _summary(covered: Coverage, prospects: Prospects) -> str:
+    """The planner counts what is promised and who goes, the verdict does not: so it is said."""
+    promised = [promise.span for promise in prospects.promises]
     ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
-    return _standing(covered) + (ours if promised else "")
+    gone = "".join(f"; {words}" for words in _leavers(prospects))
+    return _standing(covered) + (ours if promised else "") + gone
+
+
+def _leavers(prospects: Prospects) -> list[str]:
+    counted = Counter(prospects.leaving.values())
+    return [
+        f"{count} {'server is' if count == 1 else 'servers are'} asked to change to {prefix}, and can be spared here"
+        for prefix, count in sorted(counted.items())
+    ]
 
 
 def _standing(covered: Coverage) -> str:

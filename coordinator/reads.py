@@ -16,7 +16,7 @@ from coordinator import limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
 from coordinator.shown import shown
-from coordinator.sight import believed, promises_of
+from coordinator.sight import believed, prospects_of
 from coordinator.typed import (
     CardDocument,
     DayDocument,
@@ -55,8 +55,8 @@ def needed(
     swarm: SwarmName = "",
 ) -> dict[str, Any]:
     seen, published = _seen(request, swarm)
-    promises = {item.prefix: promises_of(seen.swarm, item.prefix) for item in published.snapshot.models}
-    found = needs.needed(published, model, num_blocks, promises)
+    prospects = {item.prefix: prospects_of(seen.swarm, item.prefix) for item in published.snapshot.models}
+    found = needs.needed(published, model, num_blocks, prospects)
     if model is not None and not found:
         published_model(seen, model)
     return {"swarm": seen.swarm, "items": [needed_document(item) for item in found], **freshness(seen)}
@@ -101,7 +101,7 @@ def what_if(
     seen, published = _seen(request, swarm)
     _, found = published_model(seen, model)
     try:
-        result = needs.what_if(published, found, add_blocks, leaves, throughput, promises_of(seen.swarm, model))
+        result = needs.what_if(published, found, add_blocks, leaves, throughput, prospects_of(seen.swarm, model))
     except needs.NoSuchServer as error:
         raise Problem(UNKNOWN_SERVER, str(error)) from error
     before, after = result.effect.before, result.effect.after
@@ -129,7 +129,7 @@ def hints(
 ) -> dict[str, Any]:
     of = look(request, swarm).swarm
     newest = shown(Lease.objects.filter(swarm=of)).order_by("-created_at", "-id")
-    newest = newest if model is None else newest.filter(prefix=model)
+    newest = newest if model is None else newest.filter(Q(prefix=model) | Q(origin_prefix=model))
     if cursor:
         created_at, lease_id = _hint_key(cursor)
         newest = newest.filter(Q(created_at__lt=created_at) | Q(created_at=created_at, id__lt=lease_id))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from coordinator import leases
+from coordinator.leases import Prospects
 from monitor.published import Published, Watch
 from monitor.queries import watch
-from swarm.placement import Promise
 
 
 class NotSeen(LookupError):
@@ -29,5 +29,5 @@ def _believed(published: Published | None) -> Published:
     return published
 
 
-def promises_of(swarm: str, prefix: str) -> tuple[Promise, ...]:
-    return leases.open_promises(swarm, prefix)
+def prospects_of(swarm: str, prefix: str) -> Prospects:
+    return leases.prospects_of(swarm, prefix)

@@ -77,6 +77,10 @@ class HintDocument(Document):
     start: int = Field(examples=[12], ge=0)
     end: int = Field(examples=[18], ge=1)
     from_span: list[int] | None = Field(description="What it served before; null for nothing", examples=[[0, 6]])
+    from_model: str | None = Field(
+        description="The model that these are of; another one than `prefix` where the server changes its model",
+        examples=["Llama-2-70b-hf"],
+    )
     urgency: str = Field(examples=["hole"])
     reason_code: str = Field(examples=["hole"])
     reason: str = Field(examples=["blocks 12–17 have no server"])

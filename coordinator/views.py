@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
@@ -15,7 +16,7 @@ from coordinator import needed as needs
 from coordinator.models import Lease
 from coordinator.places import Place, place_of
 from coordinator.shown import shown
-from coordinator.sight import NotSeen, promises_of, published_of
+from coordinator.sight import NotSeen, prospects_of, published_of
 from monitor.published import Published, ago, standings
 from monitor.swarms import named
 from swarm.snapshot import Model, PeerState
@@ -39,10 +40,10 @@ def what_if(request: HttpRequest, swarm: str = "") -> HttpResponse:
     page |= {"models": [item.model for item in standings(published)], "model": model}
     if model is not None:
         page["servers"] = [server for server in model.servers if server.state is not PeerState.GONE]
-        promises = promises_of(place.name, model.prefix)
+        prospects = prospects_of(place.name, model.prefix)
         if form.add_blocks is not None or form.leaves is not None:
             try:
-                page["result"] = needs.what_if(published, model, form.add_blocks, form.leaves, form.throughput, promises)
+                page["result"] = needs.what_if(published, model, form.add_blocks, form.leaves, form.throughput, prospects)
             except needs.NoSuchServer as error:
                 complaints.append(f"{error}.")
     return page_of(request, "what_if", place, page)
@@ -53,7 +54,7 @@ def hints(request: HttpRequest, swarm: str = "") -> HttpResponse:
     place = place_of(request, swarm)
     form, complaints = forms.read(forms.HintsForm, request.GET.dict())
     newest = shown(Lease.objects.filter(swarm=place.name)).defer("inputs").order_by("-created_at")
-    newest = newest if form.model is None else newest.filter(prefix=form.model)
+    newest = newest if form.model is None else newest.filter(Q(prefix=form.model) | Q(origin_prefix=form.model))
     days = outcomes.days(place.name, form.model, datetime.now(UTC))
     page = {
         "form": form,

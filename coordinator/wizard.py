@@ -14,7 +14,7 @@ from coordinator import appearing, cards, diagnosis, fits, forms, joining, limit
 from coordinator import needed as needs
 from coordinator.models import Lease, Phase
 from coordinator.places import Place, place_of
-from coordinator.sight import NotSeen, promises_of, published_of
+from coordinator.sight import NotSeen, prospects_of, published_of
 from coordinator.views import chosen_model, page_of, too_many
 from monitor import live
 from monitor.published import Published, standings
@@ -123,12 +123,12 @@ def _steps(form: forms.ConnectForm, published: Published, model: Model, place: P
     # Where nothing was reckoned and nothing said, the server takes what its checkpoint has.
     precision = form.precision if fit is not None or "precision" in form.model_fields_set else None
     where = (place.join_addresses, place.site, precision)
-    promises = promises_of(place.name, model.prefix)
+    prospects = prospects_of(place.name, model.prefix)
     return {
         "model": model,
         "fit": fit,
         "num_blocks": num_blocks,
-        "needed": needs.most_needed(published, model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), promises),
+        "needed": needs.most_needed(published, model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), prospects),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
         "install": joining.install(precision),

@@ -1,3 +1,3 @@
 """Where Django's admin looks for what is registered."""
 
-from coordinator.desk import hidden_admin, records_admin, rulings_admin  # noqa: F401
+from coordinator.desk import hidden_admin, importance_admin, records_admin, rulings_admin  # noqa: F401

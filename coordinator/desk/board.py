@@ -29,10 +29,13 @@ class Promised:
     peer_id: str
     span: Span
     phase: str
+    from_model: str = ""
+    """Where the server is to change its model for it."""
 
     @property
     def words(self) -> str:
-        return f"…{self.peer_id[-6:]} {self.phase}"
+        change = f", from {self.from_model}" if self.from_model else ""
+        return f"…{self.peer_id[-6:]} {self.phase}{change}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def _known(swarm: str, models: Iterable[Model], now: float) -> dict[str, Known]:
     prefixes = [model.prefix for model in models]
     promised: dict[str, list[Promised]] = defaultdict(list)
     for lease in Lease.objects.filter(swarm=swarm, prefix__in=prefixes).open().defer("inputs").order_by("created_at"):
-        promised[lease.prefix].append(Promised(str(lease.pk), lease.peer_id, lease.span, lease.phase))
+        promised[lease.prefix].append(Promised(str(lease.pk), lease.peer_id, lease.span, lease.phase, lease.origin_prefix))
     lows, since = _lows(swarm, now), _since(swarm)
     return {p: Known(tuple(promised[p]), lows.get(p), since.get(p, {})) for p in prefixes}
 

@@ -56,6 +56,7 @@ UNFOLD: dict[str, Any] = {
                 "separator": True,
                 "items": [
                     _to("Quarantine", "desk_quarantine_changelist", "block"),
+                    _to("Importance of models", "coordinator_importance_changelist", "balance"),
                     _to("Hide", "hiding_hidden_changelist", "visibility_off"),
                     _to("Maintenance", "desk_maintenance_changelist", "engineering"),
                     _to("Banner", "desk_banner_changelist", "campaign"),

@@ -81,7 +81,8 @@ def _restless(moves: Mapping[str, int]) -> Iterable[Double]:
 def _two_models(published: Published) -> Iterable[Double]:
     models: dict[str, list[str]] = defaultdict(list)
     for model in published.snapshot.models:
-        for server in model.servers:
+        # One that says that it is leaving has changed its model in order.
+        for server in (server for server in model.servers if server.state is not PeerState.LEAVING):
             models[server.peer_id].append(model.prefix)
     for peer_id, prefixes in sorted(models.items()):
         if len(prefixes) > 1:

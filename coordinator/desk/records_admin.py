@@ -66,7 +66,7 @@ class LeaseAdmin(StaffMay, ModelAdmin):
 
     @admin.display(description="Asked to serve")
     def blocks(self, lease: Lease) -> str:
-        return lease.span.in_words()
+        return f"{lease.goal_words}, instead of {lease.origin_words}" if lease.is_transfer else lease.goal_words
 
     @admin.display(description="Outcome")
     def result(self, lease: Lease) -> str:

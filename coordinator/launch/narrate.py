@@ -93,5 +93,6 @@ def _by_peer(model: Model, field: str) -> dict[str, Model]:
 
 
 def _by_lease(model: Model) -> dict[str, Model]:
-    """A server may have had several."""
-    return {str(lease["id"]): lease for lease in model.get("leases", ())}
+    """A server may have had several. One that leads to another model is told there."""
+    here = (lease for lease in model.get("leases", ()) if lease.get("model", model.get("prefix")) == model.get("prefix"))
+    return {str(lease["id"]): lease for lease in here}

@@ -10,20 +10,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from swarm.placement.arrivals import choose_span
 from swarm.placement.chains import mend
 from swarm.placement.decisions import Circumstances, Placement, Promise
-from swarm.placement.holders import counts, find_holes, planned, safe_donors, without
-from swarm.placement.objective import survey, worth
+from swarm.placement.holders import Holder, counts, find_holes, planned, safe_donors, without
+from swarm.placement.objective import Ground, softness, survey, worth
 from swarm.placement.words import without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
 
 HOLE_GAIN = 1.0
-"""A model that does not run gains all of its ideal bottleneck when it does; shared among the reloads that are still missing."""
+"""A model that does not run gains all that it can give when it does; shared among the reloads that are still missing."""
+THROUGHPUT_COUNTS = 0.2
+"""How sure a model is to run comes before how fast it does."""
 TRANSFER_PRICE = 0.05
-"""Shares of U, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
+"""In the same unit, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
 MOST_TRANSFERS = 3
 """Planned at once: the next round sees what came of them."""
 
@@ -47,13 +51,14 @@ class Choice:
 
 
 def choose_model(demands: Iterable[Demand], rates: Mapping[str, float] | None = None) -> tuple[Choice, ...]:
-    """All models with their best placement, the one to serve first: demand times marginal gain, ties by name.
+    """All models with their best placement, the one to serve first: demand times marginal gain, ties in the order given, which
+    is the server's own.
 
     `rates` is what the server would give for each prefix, where that is known.
     """
     believed = rates or {}
     choices = [_choice(demand, believed.get(demand.model.prefix)) for demand in demands if demand.num_blocks > 0]
-    return tuple(sorted(choices, key=lambda choice: (-choice.worth, choice.prefix)))
+    return tuple(sorted(choices, key=lambda choice: -choice.worth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +134,8 @@ def why_chosen(choices: Sequence[Choice]) -> str:
     if not others:
         return words
     than = others[0].prefix if len(others) == 1 else f"the {len(others)} others that this server offers"
+    if others[0].worth == first.worth:
+        return f"{words}; it gains no less by this server than {than}, and stands first in its list"
     return f"{words}; it gains more by this server than {than}"
 
 
@@ -148,18 +155,19 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
     holders = planned(source.model, source.promises, source.known.rates if source.known else None)
     promised = {promise.peer_id for promise in source.promises}
     here = {server.peer_id for server in target.model.servers} | {promise.peer_id for promise in target.promises}
-    before = survey(source.model.num_blocks, holders, source.known)
+    ground = survey(source.model.num_blocks, holders, source.known)
+    rows = {holder.peer_id: row for row, holder in enumerate(holders)}
+    places: dict[int, Choice] = {}
     for donor in safe_donors(source.model, holders, promised, movable):
         blocks = fits(donor.peer_id, target.model.prefix) if donor.peer_id not in here else 0
         if blocks <= 0:
             continue
-        choice = _choice(replace(target, num_blocks=blocks), None)
+        if blocks not in places:
+            places[blocks] = _choice(replace(target, num_blocks=blocks), None)
+        choice = places[blocks]
         if choice.placement.reason_code is not ReasonCode.HOLE:
             continue
-        left = survey(source.model.num_blocks, [h for h in holders if h.peer_id != donor.peer_id], source.known)
-        # Against the same U: what leaves makes the rest no better.
-        after = worth(replace(left, ideal=before.ideal).phi(), source.model.num_blocks)
-        loss = source.weight * (worth(before.phi(), source.model.num_blocks) - after)
+        loss = source.weight * gained(ground, rows[donor.peer_id])
         yield Transfer(
             donor.peer_id, source.model.prefix, donor.span, target.model.prefix, choice.placement, choice.worth - loss
         )
@@ -167,9 +175,33 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
 
 def _choice(demand: Demand, rate: float | None) -> Choice:
     placement = choose_span(demand.model, demand.num_blocks, demand.promises, known=demand.known, rate=rate)
-    if placement.gain is not None:
-        return Choice(demand.model.prefix, placement, demand.weight * placement.gain)
-    holes = {block for hole in find_holes(demand.model, demand.promises) for block in hole}
-    missing = len(holes) or 1
-    filled = sum(block in holes for block in placement.span)
-    return Choice(demand.model.prefix, placement, demand.weight * HOLE_GAIN * filled / missing)
+    if placement.reason_code is ReasonCode.HOLE:
+        holes = {block for hole in find_holes(demand.model, demand.promises) for block in hole}
+        filled = sum(block in holes for block in placement.span)
+        return Choice(demand.model.prefix, placement, demand.weight * HOLE_GAIN * filled / (len(holes) or 1))
+    holders = planned(demand.model, demand.promises, demand.known.rates if demand.known else None)
+    # By span and id, as `planned` leaves them; no peer has this id.
+    arriving = Holder("", placement.span, False, rate)
+    together = sorted([*holders, arriving], key=lambda holder: (holder.span, holder.peer_id))
+    ground = survey(demand.model.num_blocks, together, demand.known)
+    return Choice(demand.model.prefix, placement, demand.weight * gained(ground, together.index(arriving)))
+
+
+def gained(ground: Ground, row: int) -> float:
+    """What one of these servers gives its model, 0 to 1.2: how much surer each block is to have a server within the hour, and
+    how much of the throughput, which is a soft bottleneck, is due to it. The more servers a model has, the less.
+
+    Not the planner's Φ: that is made to compare places within one model. Its root grows with every power of redundancy, so that
+    a model with many servers would seem to gain as much as one with few.
+    """
+    span = slice(int(ground.starts[row]), int(ground.ends[row]))
+    alone, group = ground.alone[span], int(ground.operators[row])
+    # Where another one of the same operator stays, which would go down with it, it makes nothing surer.
+    counts_here = np.ones(len(alone), dtype=np.bool_) if group < 0 else ground.shared[group, span] < 2
+    left = np.where(counts_here, np.minimum(alone / ground.odds[row], 1.0), alone)
+    surer = float((left - alone).sum()) / ground.num_blocks
+    now = ground.throughput[span]
+    less = softness(np.maximum(now - ground.rates[row], 0.0), ground.ideal) - softness(now, ground.ideal)
+    phi = ground.phi(0.0)
+    slower = worth(phi + float(less.sum()), ground.num_blocks) / worth(phi, ground.num_blocks)
+    return surer + THROUGHPUT_COUNTS * max(0.0, 1.0 - slower)
