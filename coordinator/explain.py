@@ -113,16 +113,16 @@ def _candidates(basis: Basis, others: list[Server], placement: Placement, unaske
             "peer_id": server.peer_id,
             "span": _pair(server.span),
             "blocks": server.span.in_words(),
-            "objection": _said(server, promised, unasked) or _objection(basis, server, placement),
+            "objection": _engaged(server, promised) or _objection(basis, server, placement) or unasked.get(server.peer_id),
         }
         for server in others
     ]
 
 
-def _said(server: Server, promised: Collection[str], unasked: Mapping[str, str]) -> str | None:
+def _engaged(server: Server, promised: Collection[str]) -> str | None:
     if server.quarantined:
         return "it is in quarantine"
-    return "it has a lease already" if server.peer_id in promised else unasked.get(server.peer_id)
+    return "it has a lease already" if server.peer_id in promised else None
 
 
 def _objection(basis: Basis, server: Server, placement: Placement) -> str | None:

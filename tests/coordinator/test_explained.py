@@ -82,13 +82,13 @@ def test_who_could_have_moved_as_well_is_not_said_to_be_needed_no_more(client: C
 def test_it_says_in_words_who_was_not_to_be_counted_on(client: Client) -> None:
     settled(LOPSIDED, "e")
     mover = asked_first(LOPSIDED)
-    silent, declining, busy, moved, barred = [name for name in "abcdfgh" if name != mover][:5]
+    silent, declining, busy, moved, barred, deaf = [name for name in "abcdfgh" if name != mover][:6]
     Follower.objects.filter(peer_id=peer_id(silent)).update(asked_at=now() - timedelta(minutes=9))
     Follower.objects.filter(peer_id=peer_id(declining)).update(
         not_before=now() + timedelta(minutes=4), not_because="10.0.0.9 <b>"
     )
     Follower.objects.filter(peer_id=peer_id(busy)).update(sessions=2)
-    Follower.objects.filter(peer_id=peer_id("y")).delete()
+    Follower.objects.filter(peer_id__in=(peer_id(deaf), peer_id("y"))).delete()
     decided(RulingKind.QUARANTINE, peer_id(barred))
     Lease.objects.create(
         swarm=SWARM,
@@ -112,7 +112,8 @@ def test_it_says_in_words_who_was_not_to_be_counted_on(client: Client) -> None:
     assert told[peer_id(declining)].startswith("it did not follow the hints before, and is not asked until")
     assert told[peer_id(barred)] == "it is in quarantine"
     assert told[peer_id(busy)] == "2 sessions are open on it"
-    assert told[peer_id("y")] == "it does not ask for hints"
+    assert told[peer_id(deaf)] == "it does not ask for hints"
+    assert told[peer_id("y")] == "the move would gain nothing", "what the planner has against it comes first"
     assert re.fullmatch(r"it came \d+ s ago, and nobody is asked to move in the first 10 minutes", told[peer_id("e")])
     assert told[peer_id(moved)] == "it moved 3 min ago, and nobody moves twice in 30 minutes"
     text = page(client, f"/hints/{lease.pk}")
