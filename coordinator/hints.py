@@ -8,20 +8,18 @@ several models holds the locks of all of them, taken in the order of their names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from statistics import median
 
 from django.db import connection, transaction
 
 from coordinator import explain, fleet, followers, leases, plans, seeing, signs, unasked
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
+from coordinator.deciding import Going, decide
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
 from coordinator.tallies import STAY, tally
-from swarm.placement import Advice, Choice, Pace, Placement, Promise, advise, find_holes, still_useful, without
-from swarm.placement.fleet import why_chosen, why_transferred
+from swarm.placement import Advice, Placement, Promise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
@@ -33,17 +31,6 @@ RETRY_BARRED_S = 300.0
 
 OPEN_LEASES_OF_AN_ADDRESS = 32
 """A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Going:
-    """Where the asking server should go: to blocks of `seen.model`; `leaving` is another model, where it serves that now.
-    `ranking` are all models that an arriving server had the choice of."""
-
-    seen: Seen
-    placement: Placement
-    leaving: Seen | None = None
-    ranking: tuple[Choice, ...] = ()
 
 
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
@@ -76,7 +63,7 @@ def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> 
         return seen.model_copy(update={"no_lease_because": why_no_lease})
     if barred := seen[request.model].barred(request.peer):
         return stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
-    going = _decide(seen, request)
+    going = decide(seen, request)
     if isinstance(going, Advice):
         return stay(going.reason_code, going.reason).model_copy(update={"no_lease_because": why_no_lease})
     return move(going.seen.model.prefix, going.placement, why_no_lease)
@@ -161,7 +148,7 @@ def _take_back(seen: Seen) -> None:
 
 
 def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
-    going = _decide(seen, request)
+    going = decide(seen, request)
     if isinstance(going, Advice):
         return stay(going.reason_code, going.reason)
     now = going.seen.now
@@ -200,67 +187,6 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
             lease.inputs["models"] = explain.models(going.ranking)
         lease.save(update_fields=["plan_version", "inputs"])
     return lease
-
-
-def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
-    """Where to go, or why to stay. A hole of the model that a server is in comes before one of another; what only wins
-    throughput there comes after."""
-    own = seen[request.model]
-    if request.current is None:
-        return _arrival(seen, request)
-    advice = _advise(own, request, request.num_blocks)
-    fills = advice.placement is not None and advice.reason_code in FILLING
-    changes = () if fills else fleet.changes(seen, request)
-    for change in changes:
-        if change.peer_id == request.peer:
-            placed = change.placement
-            why = Placement(placed.span, placed.reason_code, why_transferred(change), change.worth)
-            return Going(seen[change.target], why, own)
-    if advice.placement is not None:
-        return Going(own, advice.placement)
-    if changes:
-        lacking = f"{changes[0].target}: {changes[0].placement.reason}"
-        return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{lacking}; another server is the better one to change to it")
-    return advice
-
-
-def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
-    if len(seen) == 1:
-        advice = _advise(seen[request.model], request, request.num_blocks_max)
-        return advice if advice.placement is None else Going(seen[request.model], advice.placement)
-    ranking = fleet.choices(seen, request)
-    best = seen[ranking[0].prefix]
-    advice = _advise(best, request, request.offered[ranking[0].prefix])
-    if advice.placement is None:
-        return advice
-    placed = advice.placement
-    return Going(best, Placement(placed.span, placed.reason_code, why_chosen(ranking), placed.gain), ranking=ranking)
-
-
-def _advise(seen: Seen, request: HintRequest, num_blocks: int) -> Advice:
-    """Within one model."""
-    return advise(
-        seen.planned(but=request.peer),
-        request.peer,
-        num_blocks,
-        serving=request.current.to_span() if request.current else None,
-        promises=seen.promises(but=request.peer),
-        movable=seen.movable(),
-        known=seen.known,
-        # What it says of its speed was measured with the model that it asks about.
-        pace=_pace(seen, request) if seen.model.prefix == request.model else None,
-    )
-
-
-def _pace(seen: Seen, request: HintRequest) -> Pace | None:
-    """What the server says of its own speed, held to what its own rate or a usual server's is believed to be: nobody gets
-    better blocks by a large word."""
-    if request.forward_rps is None:
-        return None
-    rates = seen.known.rates
-    most = max(rates.get(request.peer, 0.0), median(rates.values())) if rates else None
-    line = [rate for rate in (request.network_rps, most) if rate is not None]
-    return Pace(request.forward_rps, min(line) if line else None)
 
 
 def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], placement: Placement) -> list[int]:
