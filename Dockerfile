@@ -28,7 +28,7 @@ HEALTHCHECK --interval=15s --timeout=5s --start-period=60s \
 CMD ["python", "-m", "coordinator.web", "--host", "0.0.0.0", "--port", "8000"]
 
 FROM source AS blockserver
-RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.txt -e '.[gateway]'
+RUN pip install -c constraints.txt torch==2.13.0 && pip install -c constraints.txt -e '.[gateway,quantisation]'
 RUN install -d -o sepal -g sepal /state /swarm
 USER sepal
 EXPOSE 31337

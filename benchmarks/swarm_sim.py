@@ -61,6 +61,17 @@ def _liars(scene: Scene) -> Figure:
     return Figure("5 % of servers report ten times their throughput", runs)
 
 
+def _evaders(scene: Scene) -> Figure:
+    lying = replace(scene, liars=0.05, evades=True)
+    runs = (
+        ("honest, measured", scene, "measured"),
+        ("evaders, measured", lying, "measured"),
+        ("liars, measured", replace(lying, evades=False), "measured"),
+        ("evaders, guarded", lying, "guarded"),
+    )
+    return Figure("5 % of servers report ten times their throughput, and are busy whenever they are to be measured", runs)
+
+
 LARGE = Scene(100, 126, days=0.75)
 FIGURES = {
     "20x80": against_petals("20 servers, 80 blocks: plenty", Scene(20, 80, days=2)),
@@ -72,6 +83,7 @@ FIGURES = {
         "all holders of a block crash, 100 servers, 80 blocks", Scene(100, 80, days=0.75, kill_every_h=3)
     ),
     "liars": _liars(LARGE),
+    "evaders": _evaders(LARGE),
     "quarter": against_petals("a quarter follows hints, the rest is Petals", replace(LARGE, follows=0.25)),
     "outage": against_petals("the coordinator is down 6 hours of 24", replace(LARGE, outage_h=6)),
     "slow": against_petals("loads take three times as long", replace(LARGE, load_factor=3)),

@@ -49,8 +49,7 @@ class LoadConfig:
         return len(self.model.parts) != 2 or self.model.is_absolute() or str(self.model).startswith(".") or self.model.exists()
 
     def __post_init__(self) -> None:
-        _check(self.dtype in DTYPES, f"--dtype {self.dtype}: choose one of {', '.join(DTYPES)}")
-        _check(self.quant_type in QUANT_TYPES, f"--quant-type {self.quant_type}: choose one of {', '.join(QUANT_TYPES)}")
+        check_precision(self.dtype, self.quant_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +174,12 @@ def parse_throughput(text: str) -> str | float:
         return float(text)
     except ValueError:
         return text
+
+
+def check_precision(dtype: str, quant_type: str) -> None:
+    """LocalError for a word that is none of those that there are."""
+    _check(dtype in DTYPES, f"--dtype {dtype}: choose one of {', '.join(DTYPES)}")
+    _check(quant_type in QUANT_TYPES, f"--quant-type {quant_type}: choose one of {', '.join(QUANT_TYPES)}")
 
 
 def parse_bytes(text: str, flag: str = "--max-disk-space") -> int:

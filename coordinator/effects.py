@@ -5,11 +5,11 @@ Everything that asks "what if" comes here: hint cards, explained hints, the what
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from swarm.coverage import Coverage, Verdict, coverage
-from swarm.placement import Placement, Promise, choose_span, without
+from swarm.placement import Circumstances, Placement, Promise, choose_span, without
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.records import ServerRecord, ServerState
 from swarm.wire.spans import Span, in_words
@@ -48,7 +48,11 @@ class Effect:
 
     def _thin(self) -> list[str]:
         was, now = (sum(map(len, cover.thin)) for cover in (self.before, self.after))
-        return [f"blocks with only one server {was} → {now}"] if was != now else []
+        return [f"blocks with only one server {was} → {now}"] if was != now else self._together()
+
+    def _together(self) -> list[str]:
+        was, now = (sum(map(len, cover.together)) for cover in (self.before, self.after))
+        return [f"blocks whose servers go down together {was} → {now}"] if was != now else []
 
     def _slowest(self) -> list[str]:
         # Without a server for some block nothing flows, so there is no slowest block to speak of.
@@ -60,8 +64,9 @@ class Effect:
         return [f"slowest block {was.throughput:,.0f} → {now.throughput:,.0f} tok/s"]
 
 
-def effect_of(before: Model, after: Model) -> Effect:
-    return Effect(coverage(before), coverage(after))
+def effect_of(before: Model, after: Model, rates: Mapping[str, float] | None = None) -> Effect:
+    """`rates` are the believed ones, by peer id, as in `swarm.coverage`."""
+    return Effect(coverage(before, rates), coverage(after, rates))
 
 
 def joined(model: Model, peer_id: str, span: Span, throughput: float | None = None) -> Model:
@@ -73,14 +78,21 @@ def joined(model: Model, peer_id: str, span: Span, throughput: float | None = No
 
 
 def placements(
-    model: Model, num_blocks: int, promises: Iterable[Promise], peer_id: str = NEWCOMER, limit: int = 5
+    model: Model,
+    num_blocks: int,
+    promises: Iterable[Promise],
+    peer_id: str = NEWCOMER,
+    limit: int = 5,
+    known: Circumstances | None = None,
 ) -> list[Placement]:
-    """Where a server of this size helps most, then where the next one would, and so on: the planner's own answers."""
+    """Where a server of this size helps most, then where the next one would, and so on: the planner's own answers, from what it
+    is told when it gives hints."""
     rest = without(model, peer_id)
+    rate = known.rates.get(peer_id) if known else None
     kept = list(promises)
     found: list[Placement] = []
     for turn in range(2 * limit):
-        placement = choose_span(rest, num_blocks, kept)
+        placement = choose_span(rest, num_blocks, kept, known=known, rate=rate)
         if placement.span not in [other.span for other in found]:
             found.append(placement)
         if len(found) == limit:

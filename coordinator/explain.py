@@ -5,13 +5,15 @@ Taken down at the moment of the decision; nothing here decides anything.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from coordinator.concerned import concerned
 from coordinator.effects import effect_of, joined, placements
-from swarm.placement import Choice, Promise, still_useful
-from swarm.snapshot import Model, PeerState
+from swarm.placement import Choice, Circumstances, Placement, Promise, still_useful
+from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
 
@@ -20,14 +22,31 @@ CANDIDATES = 12
 """Other servers that are looked at: enough to see why this one was asked, little enough to be done with every hint."""
 
 
-def inputs(model: Model, seen_at: datetime, request: HintRequest, promises: Iterable[Promise], chosen: Span) -> dict[str, Any]:
+WhyNot = Callable[[list[str]], Mapping[str, str]]
+"""Of these peers, why each was not counted on, where something speaks against it (`coordinator.unasked`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """What the decision was made on: all that the planner was given."""
+
+    model: Model
+    seen_at: datetime
+    promises: tuple[Promise, ...]
+    known: Circumstances
+
+
+def inputs(basis: Basis, request: HintRequest, placement: Placement, why_not: WhyNot) -> dict[str, Any]:
     """JSON-ready. Spans are pairs, half-open."""
-    kept = tuple(promises)
+    model, kept, known, chosen = basis.model, basis.promises, basis.known, placement.span
     origin = request.current.to_span() if request.current else None
-    others = [placement.span for placement in placements(model, len(chosen), kept, request.peer, ALTERNATIVES + 1)]
-    spans = [chosen, *(span for span in others if span != chosen)]
+    others = placements(model, len(chosen), kept, request.peer, ALTERNATIVES + 1, known)
+    spans = [chosen, *(other.span for other in others if other.span != chosen)]
+    asked = _others_online(model, request.peer) if origin is not None else []
+    candidates = [server.peer_id for server in asked]
+    near = [chosen, *([origin] if origin is not None and request.model == model.prefix else [])]
     return {
-        "observed_at": seen_at.isoformat(),
+        "observed_at": basis.seen_at.isoformat(),
         "num_blocks": model.num_blocks,
         "servers": len(model.servers),
         "asked": {
@@ -41,11 +60,12 @@ def inputs(model: Model, seen_at: datetime, request: HintRequest, promises: Iter
             {
                 "span": _pair(span),
                 "blocks": span.in_words(),
-                "effect": effect_of(model, joined(model, request.peer, span)).words,
+                "effect": effect_of(model, joined(model, request.peer, span), known.rates).words,
             }
             for span in spans
         ],
-        "candidates": _candidates(model, request.peer, chosen, kept) if origin is not None else [],
+        "candidates": _candidates(basis, asked, placement, why_not(candidates)) if asked else [],
+        "concerned": concerned(model, [request.peer, *candidates], near, known),
     }
 
 
@@ -79,21 +99,49 @@ def models(ranking: Iterable[Choice]) -> list[dict[str, Any]]:
     ]
 
 
-def _candidates(model: Model, asked: str, target: Span, promises: tuple[Promise, ...]) -> list[dict[str, Any]]:
-    """Other servers online, and what speaks against their going there: None where they could have been asked as well."""
-    promised = {promise.peer_id for promise in promises}
-    others = [server for server in model.servers if server.state is PeerState.ONLINE and server.peer_id != asked]
+def _others_online(model: Model, asked: str) -> list[Server]:
+    """Also who is in quarantine: it is there, and not asked."""
+    there = [server for server in model.servers if server.state is PeerState.ONLINE or server.quarantined]
+    return [server for server in there if server.peer_id != asked][:CANDIDATES]
+
+
+def _candidates(basis: Basis, others: list[Server], placement: Placement, unasked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """What speaks against others' going there instead: None where they could have been asked as well."""
+    promised = {promise.peer_id for promise in basis.promises}
     return [
         {
             "peer_id": server.peer_id,
             "span": _pair(server.span),
             "blocks": server.span.in_words(),
-            "objection": "it has a lease already"
-            if server.peer_id in promised
-            else still_useful(model, server.peer_id, target, server.span, promises),
+            "objection": _engaged(server, promised) or _objection(basis, server, placement) or unasked.get(server.peer_id),
         }
-        for server in others[:CANDIDATES]
+        for server in others
     ]
+
+
+def _engaged(server: Server, promised: Collection[str]) -> str | None:
+    if server.quarantined:
+        return "it is in quarantine"
+    return "it has a lease already" if server.peer_id in promised else None
+
+
+def _objection(basis: Basis, server: Server, placement: Placement) -> str | None:
+    return still_useful(
+        basis.model,
+        server.peer_id,
+        _as_long_as(server.span, placement.span, basis.model.num_blocks),
+        server.span,
+        basis.promises,
+        reason_code=placement.reason_code,
+        known=basis.known,
+    )
+
+
+def _as_long_as(own: Span, target: Span, num_blocks: int) -> Span:
+    """The window at the target that a server would take with as many blocks as it has now."""
+    length = min(len(own), num_blocks)
+    start = min(target.start, num_blocks - length)
+    return Span(start, start + length)
 
 
 def _pair(span: Span | None) -> list[int] | None:

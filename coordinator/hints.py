@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 
 from django.db import connection, transaction
 
-from coordinator import explain, fleet, followers, leases, pauses, plans, seeing, signs
+from coordinator import explain, fleet, followers, leases, pauses, plans, seeing, signs, unasked
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
 from coordinator.deciding import Going, decide
 from coordinator.models import Follower, Lease, Phase
@@ -22,6 +23,7 @@ from swarm.placement import Advice, Placement, Promise, find_holes, still_useful
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
+FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -182,7 +184,10 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
-        lease.inputs = explain.inputs(seen.model, seen.at, request, promises, placement.span)
+        basis = explain.Basis(seen.planned(but=request.peer), seen.at, promises, seen.known)
+        asked = unasked.Asked(seen.swarm, seen.model.prefix, placement.reason_code in FILLING, seen.now)
+        why_not = partial(unasked.why_not, asked, known=seen.known)
+        lease.inputs = explain.inputs(basis, request, placement, why_not)
         if going.leaving is not None:
             lease.inputs["leaves"] = explain.leaves(going.leaving.planned(but=request.peer), request)
         if going.ranking:

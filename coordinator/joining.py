@@ -18,13 +18,21 @@ SYSTEMS = {
 """What is different there; empty where nothing is."""
 
 
-def command(way: str, prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str) -> str:
-    """What to type or to put into a file. MODEL_FOLDER stays to be filled in."""
+QUANTISED = ("int8", "nf4")
+"""Precisions that `--quant-type` names; the others are `--dtype`'s."""
+
+
+def command(
+    way: str, prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str, precision: str | None = None
+) -> str:
+    """What to type or to put into a file. MODEL_FOLDER stays to be filled in. `precision` is what was reckoned with; None:
+    whatever the checkpoint has."""
     arguments = [
         f"--prefix {shlex.quote(prefix)}",
         *(f"--initial-peers {shlex.quote(address)}" for address in addresses or (ASK_FOR_ADDRESS,)),
         f"--coordinator {shlex.quote(site)}",
         *([f"--num-blocks {num_blocks}"] if num_blocks else []),
+        *_precision(precision),
     ]
     if way == "container":
         mounted = "docker run -v ./MODEL_FOLDER:/model:ro -v sepal-state:/state -p 31330:31330 sepal-blockserver"
@@ -34,15 +42,26 @@ def command(way: str, prefix: str, num_blocks: int | None, addresses: Sequence[s
         serve = "ExecStart=/opt/sepal/.venv/bin/sepal serve MODEL_FOLDER"
         unit = _lines(serve, *arguments, "--identity-path /var/lib/sepal-server/server.id")
         return f"[Service]\nDynamicUser=yes\nStateDirectory=sepal-server\n{unit}\nRestart=always"
-    return "pip install '.[blockserver]'\n" + _lines("sepal serve MODEL_FOLDER", *arguments, "--identity-path server.id")
+    return f"{install(precision)}\n" + _lines("sepal serve MODEL_FOLDER", *arguments, "--identity-path server.id")
 
 
-def doctor(prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str) -> str:
+def install(precision: str | None = None) -> str:
+    """Blocks in 8 or 4 bits need a library that others do not."""
+    return f"pip install '.[blockserver{',quantisation' if precision in QUANTISED else ''}]'"
+
+
+def doctor(prefix: str, num_blocks: int | None, addresses: Sequence[str], site: str, precision: str | None = None) -> str:
     """One line, to be pasted before anything is served."""
     words = ["sepal doctor MODEL_FOLDER", f"--prefix {shlex.quote(prefix)}"]
     words += [f"--initial-peers {shlex.quote(address)}" for address in addresses or (ASK_FOR_ADDRESS,)]
     words += [f"--coordinator {shlex.quote(site)}", *([f"--num-blocks {num_blocks}"] if num_blocks else [])]
-    return " ".join(words)
+    return " ".join([*words, *_precision(precision)])
+
+
+def _precision(precision: str | None) -> list[str]:
+    if precision is None:
+        return []
+    return [f"--quant-type {precision}" if precision in QUANTISED else f"--dtype {precision}"]
 
 
 def _lines(*parts: str) -> str:

@@ -11,7 +11,8 @@ from datetime import datetime, timedelta
 from django.db.models import Q
 
 from coordinator.models import Lease, Phase
-from monitor.published import Published, ages_of, beliefs
+from monitor.published import Published, ages_of, believed_rates_of
+from swarm.operators import operators_of
 from swarm.placement import Circumstances
 from swarm.snapshot import Model, PeerState
 
@@ -31,20 +32,27 @@ def cautious(model: Model, published: Published) -> Model:
 
 
 def circumstances(swarm: str, model: Model, published: Published, now: datetime) -> Circumstances:
-    """Of the servers of one model of what is published."""
-    at = now.timestamp()
+    """Of the servers of one model of what is published. Two queries."""
     moved = Lease.objects.of_model(swarm, model.prefix).filter(
         phase=Phase.DONE, origin_start__isnull=False, closed_at__gt=now - REMEMBERED
     )
-    believed = beliefs(published, model, at)
-    return Circumstances(
-        ages_s=ages_of(published, model.prefix, at),
+    return replace(
+        standing_facts(published, model, now),
         moved_s_ago={
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },
         reloading=_reloading(swarm, model.prefix),
-        operators={s.peer_id: s.visit.network for s in model.servers if s.visit is not None and s.visit.network},
-        rates={peer_id: belief.believed for peer_id, belief in believed.items() if belief.believed is not None},
+    )
+
+
+def standing_facts(published: Published, model: Model, now: datetime) -> Circumstances:
+    """The part that an arrival is placed by: all but who has moved or moves. Pages use it too, so that they say what the hint
+    would say. No query."""
+    at = now.timestamp()
+    return Circumstances(
+        ages_s=ages_of(published, model.prefix, at),
+        operators=operators_of(model),
+        rates=believed_rates_of(published, model, at),
     )
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from coordinator.effects import NEWCOMER, Effect, effect_of, joined, placements
+from coordinator.known import standing_facts
 from coordinator.leases import Prospects
-from monitor.published import Published, standings
-from swarm.coverage import coverage
-from swarm.placement import choose_span, without
+from monitor.published import Published, Standing, standing, standings
+from swarm.coverage import Coverage
+from swarm.placement import Circumstances, choose_span, without
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span, in_words, runs
@@ -47,12 +49,17 @@ class Needed:
 
 def needed(published: Published, prefix: str | None, num_blocks: int, prospects: Mapping[str, Prospects]) -> list[Needed]:
     """For one model, or all of them. `prospects` are open leases by model: what is promised needs no second server."""
-    models = [item.model for item in standings(published) if prefix is None or item.model.prefix == prefix]
-    return [most_needed(model, num_blocks, prospects.get(model.prefix, NOTHING_PROMISED)) for model in models]
+    found = [item for item in standings(published) if prefix is None or item.model.prefix == prefix]
+    return [_needed(published, item, num_blocks, prospects.get(item.model.prefix, NOTHING_PROMISED)) for item in found]
 
 
-def most_needed(model: Model, num_blocks: int, prospects: Prospects = NOTHING_PROMISED, limit: int = 3) -> Needed:
+def most_needed(published: Published, model: Model, num_blocks: int, prospects: Prospects = NOTHING_PROMISED) -> Needed:
+    return _needed(published, standing(published, model), num_blocks, prospects)
+
+
+def _needed(published: Published, item: Standing, num_blocks: int, prospects: Prospects, limit: int = 3) -> Needed:
     """Each card's effect is what is left to gain once what is promised is loaded: the same as its reason."""
+    model, known = item.model, facts_at(published, item.model)
     staying = _without_leavers(model, prospects)
     then = staying
     for promise in prospects.promises:
@@ -62,11 +69,11 @@ def most_needed(model: Model, num_blocks: int, prospects: Prospects = NOTHING_PR
             placement.span,
             placement.reason_code,
             placement.reason,
-            effect_of(then, joined(then, NEWCOMER, placement.span)).words,
+            effect_of(then, joined(then, NEWCOMER, placement.span), known.rates).words,
         )
-        for placement in placements(staying, num_blocks, prospects.promises, limit=limit)
+        for placement in placements(staying, num_blocks, prospects.promises, limit=limit, known=known)
     ]
-    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(model, prospects))
+    return Needed(model.prefix, min(num_blocks, model.num_blocks), tuple(cards), _summary(item.coverage, prospects))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +90,15 @@ class NoSuchServer(LookupError):
 
 
 def what_if(
-    model: Model, add_blocks: int | None, leaves: str | None, throughput: float | None, prospects: Prospects = NOTHING_PROMISED
+    published: Published,
+    model: Model,
+    add_blocks: int | None,
+    leaves: str | None,
+    throughput: float | None,
+    prospects: Prospects = NOTHING_PROMISED,
 ) -> WhatIf:
     """One server leaves, then one of `add_blocks` blocks comes where it helps most; either may be left out."""
-    then = model
+    then, known = model, facts_at(published, model)
     said: list[str] = []
     if leaves is not None:
         gone = next((server for server in model.servers if server.peer_id == leaves), None)
@@ -97,13 +109,18 @@ def what_if(
     span = None
     if add_blocks is not None:
         promises = [promise for promise in prospects.promises if promise.peer_id != leaves]
-        placement = choose_span(_without_leavers(then, prospects), add_blocks, promises)
+        placement = choose_span(_without_leavers(then, prospects), add_blocks, promises, known=known, rate=throughput)
         span = placement.span
         then = joined(then, NEWCOMER, span, throughput)
         said.append(f"with a server of {len(span)} blocks on {span.in_words()}")
-    effect = effect_of(model, then)
+    effect = effect_of(model, then, known.rates)
     scenario = " and ".join(said)
     return WhatIf(span, effect, f"{scenario[:1].upper()}{scenario[1:]}: {effect.words}" if said else "Nothing is changed.")
+
+
+def facts_at(published: Published, model: Model) -> Circumstances:
+    """What the planner knows when it gives hints, at the moment at which this was read."""
+    return standing_facts(published, model, datetime.fromtimestamp(published.read_at, UTC))
 
 
 def _without_leavers(model: Model, prospects: Prospects) -> Model:
@@ -112,12 +129,12 @@ def _without_leavers(model: Model, prospects: Prospects) -> Model:
     return model
 
 
-def _summary(model: Model, prospects: Prospects) -> str:
+def _summary(covered: Coverage, prospects: Prospects) -> str:
     """The planner counts what is promised and who goes, the verdict does not: so it is said."""
     promised = [promise.span for promise in prospects.promises]
     ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
     gone = "".join(f"; {words}" for words in _leavers(prospects))
-    return _standing(model) + (ours if promised else "") + gone
+    return _standing(covered) + (ours if promised else "") + gone
 
 
 def _leavers(prospects: Prospects) -> list[str]:
@@ -128,8 +145,7 @@ def _leavers(prospects: Prospects) -> list[str]:
     ]
 
 
-def _standing(model: Model) -> str:
-    covered = coverage(model)
+def _standing(covered: Coverage) -> str:
     lowest = covered.min_redundancy
     if lowest is None or lowest < PLENTY:
         return covered.sentence()

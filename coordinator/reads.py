@@ -98,10 +98,10 @@ def what_if(
     swarm: SwarmName = "",
 ) -> dict[str, Any]:
     """The server that comes is put where the planner would put it; `throughput` is its tokens a second, if that is known."""
-    seen, _ = _seen(request, swarm)
+    seen, published = _seen(request, swarm)
     _, found = published_model(seen, model)
     try:
-        result = needs.what_if(found, add_blocks, leaves, throughput, prospects_of(seen.swarm, model))
+        result = needs.what_if(published, found, add_blocks, leaves, throughput, prospects_of(seen.swarm, model))
     except needs.NoSuchServer as error:
         raise Problem(UNKNOWN_SERVER, str(error)) from error
     before, after = result.effect.before, result.effect.after

@@ -43,7 +43,7 @@ def what_if(request: HttpRequest, swarm: str = "") -> HttpResponse:
         prospects = prospects_of(place.name, model.prefix)
         if form.add_blocks is not None or form.leaves is not None:
             try:
-                page["result"] = needs.what_if(model, form.add_blocks, form.leaves, form.throughput, prospects)
+                page["result"] = needs.what_if(published, model, form.add_blocks, form.leaves, form.throughput, prospects)
             except needs.NoSuchServer as error:
                 complaints.append(f"{error}.")
     return page_of(request, "what_if", place, page)

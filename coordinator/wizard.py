@@ -47,7 +47,7 @@ def connect(request: HttpRequest, swarm: str = "") -> HttpResponse:
     model = chosen_model(published, form.model, complaints)
     page["models"] = [item.model for item in standings(published)]
     if model is not None:
-        page |= _steps(form, model, place)
+        page |= _steps(form, published, model, place)
     return page_of(request, "connect", place, page)
 
 
@@ -113,22 +113,25 @@ def _checked(code: str | None, complaints: list[str]) -> diagnosis.Diagnosis | N
         return None
 
 
-def _steps(form: forms.ConnectForm, model: Model, place: Place) -> dict[str, Any]:
+def _steps(form: forms.ConnectForm, published: Published, model: Model, place: Place) -> dict[str, Any]:
     """Steps 1 to 4 for one model: what fits, what helps, how to check, what to run."""
     memory_gb = form.memory_gb or cards.memory_of(form.card)
     fit = None
     if memory_gb is not None:
         fit = fits.fit(model.repository or model.prefix, model.num_blocks, memory_gb, form.precision, form.parameters_b)
     num_blocks = form.num_blocks or (fit.num_blocks if fit else None) or None
-    where = (place.join_addresses, place.site)
+    # Where nothing was reckoned and nothing said, the server takes what its checkpoint has.
+    precision = form.precision if fit is not None or "precision" in form.model_fields_set else None
+    where = (place.join_addresses, place.site, precision)
     prospects = prospects_of(place.name, model.prefix)
     return {
         "model": model,
         "fit": fit,
         "num_blocks": num_blocks,
-        "needed": needs.most_needed(model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), prospects),
+        "needed": needs.most_needed(published, model, num_blocks or min(needs.USUAL_BLOCKS, model.num_blocks), prospects),
         "doctor": joining.doctor(model.prefix, form.num_blocks, *where),
         "command": joining.command(form.way, model.prefix, form.num_blocks, *where),
+        "install": joining.install(precision),
         "has_address": bool(place.join_addresses),
         "system_note": joining.SYSTEMS[form.system],
         "kept_by_code": form.kept(but="code"),

@@ -154,7 +154,16 @@ class Crawler:
         """Raises SwarmError where our own end does not work: that says nothing about the server."""
         node = self._living_node()
         what = Asked(subject.block, subject.seed) if subject.block is not None and subject.seed is not None else None
-        pass_ = measure(node.p2p, subject.peer_id, subject.prefix, subject.span, subject.idle_cache_tokens, LIMIT_S, what)
+        pass_ = measure(
+            node.p2p,
+            subject.peer_id,
+            subject.prefix,
+            subject.span,
+            subject.idle_cache_tokens,
+            LIMIT_S,
+            what,
+            even_if_busy=subject.even_if_busy,
+        )
         found = self._loop.run(pass_, LIMIT_S + STOP_TIMEOUT_S)
         if found.timing is None:
             self._loop.run(node.check_alive(), STOP_TIMEOUT_S)

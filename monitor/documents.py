@@ -75,9 +75,16 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "holes": _pairs(covered.holes),
         "thin": _pairs(covered.thin),
         "unread": _pairs(covered.unread),
+        "one_operator": _pairs(covered.together),
         "route": route_document(item),
         "min_redundancy": None if item.stale else covered.min_redundancy,
-        "bottleneck": {"block": slowest.index, "throughput_tokens_per_second": slowest.throughput} if slowest else None,
+        "bottleneck": {
+            "block": slowest.index,
+            "throughput_tokens_per_second": slowest.throughput,
+            "reported_tokens_per_second": slowest.reported,
+        }
+        if slowest
+        else None,
         "servers": [server_document(published, model.prefix, server, believed) for server in servers],
         "canary": canary_document(published.canaries.get(model.prefix)),
         "blocks": [block.redundancy for block in covered.blocks],

@@ -130,7 +130,12 @@ def _room(found: Iterable[Standing]) -> Metric:
 def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
     servers = GaugeMetricFamily("swarm_block_servers", "Servers of a block by state", labels=["model", "block", "state"])
     speed = GaugeMetricFamily(
-        "swarm_block_throughput_tokens_per_second", "What a block's online servers say to manage", labels=["model", "block"]
+        "swarm_block_throughput_tokens_per_second",
+        "What a block's online servers manage together, each as far as it is believed",
+        labels=["model", "block"],
+    )
+    said = GaugeMetricFamily(
+        "swarm_block_reported_throughput_tokens_per_second", "The same as they report it", labels=["model", "block"]
     )
     for item in found:
         for block in item.coverage.blocks:
@@ -140,8 +145,11 @@ def _block_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
                 servers.add_metric([*where, "joining"], len(block.joining))
             if block.throughput is not None:
                 speed.add_metric(where, block.throughput)
+            if block.reported is not None:
+                said.add_metric(where, block.reported)
     yield servers
     yield speed
+    yield said
 
 
 def _answers(prefixes: Iterable[str], answers: Mapping[tuple[str, str], Finding]) -> Metric:

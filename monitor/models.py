@@ -161,6 +161,7 @@ class ServerRow(models.Model):
     state = models.CharField(max_length=16, choices=[(state.value, state.value) for state in PeerState])
     state_since = models.DateTimeField()
     first_seen = models.DateTimeField()
+    here_since = models.DateTimeField(help_text="Since when it is here without a break: it begins anew after it was gone")
     last_seen = models.DateTimeField(help_text="Last answer or renewed announcement, not our last write")
     observed_at = models.DateTimeField(help_text="The time of the last snapshot that holds its record")
     expires_at = models.DateTimeField(help_text="When its record runs out")
@@ -185,6 +186,7 @@ class ServerRow(models.Model):
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["model", "peer_id"], name="server_once_a_model"),
             models.CheckConstraint(condition=Q(end__gt=F("start")), name="server_span_not_empty"),
+            models.CheckConstraint(condition=Q(here_since__gte=F("first_seen")), name="server_here_after_first_seen"),
             models.CheckConstraint(condition=Q(state__in=[s.value for s in PeerState]), name="server_state_known"),
             models.CheckConstraint(
                 condition=Q(visited_at__isnull=True, visit_outcome="")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from monitor.drawing.packed import Packed, packed
@@ -15,7 +15,7 @@ from monitor.drawing.speed import Spread, Steps, spread, steps
 from monitor.drawing.strips import Shape, strip
 from monitor.listing import Listing, View, listing
 from monitor.notices import Notice, notices
-from monitor.published import Published, Standing, Watch, name_of, standing, standings
+from monitor.published import Published, Standing, Watch, believed_rates_of, name_of, standing, standings
 from monitor.rates.words import of_canary
 from monitor.serving import shown_state
 from monitor.tables import (
@@ -108,6 +108,7 @@ class ModelPage:
     checked: Checked | None
     cells: tuple[Cell, ...]
     gaps: tuple[GapRow, ...]
+    all_together: str
     listing: Listing
     servers: tuple[ServerLine, ...]
     packed: Packed | None
@@ -181,11 +182,12 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         checked=checked(published),
         cells=cells(item),
         gaps=gap_rows(published, item),
+        all_together=item.coverage.all_together,
         listing=table,
         servers=server_lines(published, model, table.servers),
         packed=None if few else _packed(item),
         rows=_bar_rows(model) if few else (),
-        speed=_speed(item),
+        speed=_speed(item, believed_rates_of(published, model)),
         dropped=dropped_note(published, prefix),
         stale=item.stale,
         conflict=model.conflict,
@@ -290,9 +292,9 @@ def _bar_rows(model: Model) -> tuple[BarRow, ...]:
     )
 
 
-def _speed(item: Standing) -> Speed:
+def _speed(item: Standing, rates: Mapping[str, float]) -> Speed:
     values = [block.throughput for block in item.coverage.blocks]
-    own = [s.record.throughput for s in item.model.servers if s.state is PeerState.ONLINE and s.record.throughput is not None]
+    own = [rates[s.peer_id] for s in item.model.servers if s.state is PeerState.ONLINE and s.peer_id in rates]
     return Speed(
         steps(values),
         spread(own),
@@ -307,7 +309,7 @@ def _slowest_words(values: Sequence[float | None], missing: str) -> str:
     if not known:
         return "No server says what it manages."
     low = min(known)
-    middle = f"Middle: {statistics.median(known):,.0f} tok/s. As servers report it."
+    middle = f"Middle: {statistics.median(known):,.0f} tok/s. As far as servers are believed."
     slowest = f"block {values.index(low)}, {low:,.0f} tok/s"
     if missing:
         return f"Nothing gets through {missing}. Slowest of the others: {slowest}. {middle}"

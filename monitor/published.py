@@ -27,11 +27,13 @@ RECKONED_FROM = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """What is known of a server beside its last record: since when it is in its state, and when it last gave a sign."""
+    """What is known of a server beside its last record: since when it is in its state, when it was first seen and last gave a
+    sign, and since when it is here without a break."""
 
     state_since: float
     first_seen: float
     last_seen: float
+    here_since: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +173,10 @@ def timely(seen_at: float, now: float, interval_s: float) -> bool:
 
 
 def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
-    """How long each server of a model has been seen, in seconds, by peer id."""
+    """How long each server of a model has been here without a break, in seconds, by peer id. Who comes back after days is as
+    new as any other: what it does next is what a server does that has just come."""
     return {
-        peer_id: max(0.0, now - sighting.first_seen) for (of, peer_id), sighting in published.sightings.items() if of == prefix
+        peer_id: max(0.0, now - sighting.here_since) for (of, peer_id), sighting in published.sightings.items() if of == prefix
     }
 
 
@@ -186,11 +189,17 @@ def beliefs(published: Published, model: Model, now: float | None = None) -> dic
     return believed_rates(model, known)
 
 
+def believed_rates_of(published: Published, model: Model, now: float | None = None) -> dict[str, float]:
+    """The same as bare figures, by peer id, of those of whom any is known: what coverage and the planner reckon with."""
+    known = beliefs(published, model, now)
+    return {peer_id: belief.believed for peer_id, belief in known.items() if belief.believed is not None}
+
+
 def standing(published: Published, model: Model) -> Standing:
-    covered = coverage(model)
+    covered = coverage(model, believed_rates_of(published, model))
     route = client_route(model)
     if published.stale:
-        was = covered.sentence().replace("; every block has two or more servers", "")
+        was = covered.sentence().partition("; every block has two or more servers")[0]
         sentence = f"unknown — {_was(covered.verdict, was)} {published.when}"
         return Standing(model, covered, Verdict.UNKNOWN, sentence, published.snapshot.at, True, route)
     since = published.verdict_since.get(model.prefix)

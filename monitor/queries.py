@@ -133,7 +133,7 @@ def servers_of(swarm: str, peer_id: str) -> list[Known]:
             row.model_id,
             _model(row.model, []),
             server_of(held_against(_server(row), answers.get((row.model.prefix, row.peer_id))), hidden),
-            Sighting(row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()),
+            _sighting(row),
         )
         for row in rows
     ]
@@ -198,9 +198,7 @@ def _published(
     answers = rates.answers if judging else {}
     for row in sorted(listed, key=lambda row: (row.start, row.end, row.peer_id)):
         (present if row.observed_at == crawl.observed_at else absent)[row.model_id].append(rulings.obeyed(_server(row)))
-        sightings[prefixes[row.model_id], row.peer_id] = Sighting(
-            row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp()
-        )
+        sightings[prefixes[row.model_id], row.peer_id] = _sighting(row)
     snapshot = Snapshot(
         swarm=crawl.swarm,
         at=crawl.observed_at.timestamp(),
@@ -267,6 +265,12 @@ def _server(row: ServerRow) -> Server:
         skew_s=row.skew_s,
         loading_since=since,
         overdue=is_overdue(since, row.observed_at.timestamp()),
+    )
+
+
+def _sighting(row: ServerRow) -> Sighting:
+    return Sighting(
+        row.state_since.timestamp(), row.first_seen.timestamp(), row.last_seen.timestamp(), row.here_since.timestamp()
     )
 
 

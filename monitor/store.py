@@ -136,6 +136,7 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         state=server.state.value,
         state_since=_since(before.state_since if before is not None and before.state == server.state else None, _moment(at)),
         first_seen=_since(before.first_seen if before is not None else None, _moment(at)),
+        here_since=_since(before.here_since if before is not None and before.state != PeerState.GONE else None, _moment(at)),
         last_seen=_last_seen(server, before, at),
         observed_at=_moment(at),
         expires_at=_moment(server.expires_at),

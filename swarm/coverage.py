@@ -5,9 +5,11 @@ The page, the JSON, the metrics and the hints all call this, so that they show t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from swarm.operators import operators_of, what_is_shared
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.spans import Span, in_words, runs
 
@@ -24,13 +26,14 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """`throughput` is the sum in tokens per second over online servers that say theirs; None where none of them does. `joining`
-    are those that load it and may be waited for."""
+    """`throughput` is the sum in tokens per second over online servers, as far as each is believed, and `reported` that of what
+    they say themselves; None where nothing is known of any of them. `joining` are those that load it and may be waited for."""
 
     index: int
     online: tuple[str, ...]
     joining: tuple[str, ...]
     throughput: float | None
+    reported: float | None
     read: bool
 
     @property
@@ -47,6 +50,10 @@ class Coverage:
     holes: tuple[Span, ...]
     thin: tuple[Span, ...]
     unread: tuple[Span, ...]
+    together: tuple[Span, ...] = ()
+    """Blocks with two or more servers online, all of which go down together."""
+    shared: str = ""
+    """What the servers of those blocks share, in words."""
 
     @property
     def min_redundancy(self) -> int | None:
@@ -67,10 +74,17 @@ class Coverage:
             return f"unknown: {in_words(self.unread)} could not be read"
         if self.verdict is Verdict.THIN:
             return f"runs, but {in_words(self.thin)} {_has(self.thin)} only one server"
-        return "runs; every block has two or more servers"
+        return f"runs; every block has two or more servers{self.all_together}"
+
+    @property
+    def all_together(self) -> str:
+        """Ends a sentence that every block has two servers; empty where that is all there is to say."""
+        return f", but those of {in_words(self.together)} are all {self.shared}" if self.together else ""
 
 
-def coverage(model: Model) -> Coverage:
+def coverage(model: Model, rates: Mapping[str, float] | None = None) -> Coverage:
+    """`rates`: the tokens per second that are believed, by peer id; they take the place of what the records say. Who decides
+    or shows how fast blocks are gives them; without them reports count as they are."""
     online = _holders(model, PeerState.ONLINE)
     joining = _holders(model, PeerState.JOINING)
     blocks = tuple(
@@ -78,7 +92,8 @@ def coverage(model: Model) -> Coverage:
             index=index,
             online=tuple(server.peer_id for server in online[index]),
             joining=tuple(server.peer_id for server in joining[index] if server.awaited),
-            throughput=_sum_of_known(online[index]),
+            throughput=_sum_of_known(online[index], rates or {}),
+            reported=_sum_of_known(online[index], {}),
             read=index not in model.unread_blocks,
         )
         for index in range(model.num_blocks)
@@ -86,7 +101,22 @@ def coverage(model: Model) -> Coverage:
     holes = runs(block.index for block in blocks if block.redundancy == 0)
     unread = runs(block.index for block in blocks if block.redundancy is None)
     thin = runs(block.index for block in blocks if block.redundancy is not None and 0 < block.redundancy < THIN_REDUNDANCY)
-    return Coverage(model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread)
+    sole = _sole_operators(model, blocks)
+    return Coverage(
+        model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread, runs(sole), what_is_shared(sole.values())
+    )
+
+
+def _sole_operators(model: Model, blocks: tuple[Block, ...]) -> dict[int, str]:
+    """Whose all servers of a block are, for blocks of several servers that go down together."""
+    operators = operators_of(model)
+    found: dict[int, str] = {}
+    for block in blocks:
+        if len(block.online) >= THIN_REDUNDANCY:
+            first = operators[block.online[0]]
+            if all(operators[peer_id] == first for peer_id in block.online):
+                found[block.index] = first
+    return found
 
 
 def _holders(model: Model, state: PeerState) -> list[list[Server]]:
@@ -98,10 +128,11 @@ def _holders(model: Model, state: PeerState) -> list[list[Server]]:
     return holders
 
 
-def _sum_of_known(servers: list[Server]) -> float | None:
+def _sum_of_known(servers: list[Server], rates: Mapping[str, float]) -> float | None:
     # Sorted, since a sum of floats depends on its order and the figure must not depend on that of the records.
-    known = [server.record.throughput for server in servers if server.record.throughput is not None]
-    return sum(sorted(known)) if known else None
+    each = [rates.get(server.peer_id, server.record.throughput) for server in servers]
+    known = sorted(rate for rate in each if rate is not None)
+    return sum(known) if known else None
 
 
 def _verdict(holes: tuple[Span, ...], unread: tuple[Span, ...], thin: tuple[Span, ...]) -> Verdict:

@@ -61,6 +61,7 @@ class Basis(StrEnum):
     DEVICE = "device class"
     MEASURED = "measured"
     NEWCOMER = "newcomer"
+    UNMEASURED = "not measured"
     CROWD = "other servers"
     CLIENTS = "clients"
     ANSWERS = "its answers"
@@ -94,43 +95,58 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The other servers of the model: what a usual one gives, and above what a figure stands out."""
+    """The other servers of the model: what a usual one gives, and above what a figure stands out; and whether at least half of
+    them are measured, so that who is not is an exception."""
 
     usual: float | None = None
     high: float | None = None
+    mostly_measured: bool = False
 
 
 def believe(record: ServerRecord, blocks: int, evidence: Evidence | None = None, crowd: Crowd | None = None) -> Belief:
     """The rate that placement may count on for a server of so many blocks. Never more than what is reported, where that is."""
     known, others = evidence or Evidence(), crowd or Crowd()
     reported = record.throughput
-    seen = known.rate
-    half = f"{known.doubted}, so no more than half a usual server"
     if reported is None:
-        if known.doubted and others.usual is not None:
-            return Belief(None, DOUBTED_SHARE * others.usual, Basis.ANSWERS, half)
-        if seen is None:
-            return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
-        return Belief(None, seen, Basis.MEASURED, "not reported; measured")
-    limits = [(declared(record, blocks), Basis.INCONSISTENT, "its own compute and network figures allow no more")]
-    limits.append((device_cap(record, blocks), Basis.DEVICE, "no device of the declared class does more"))
-    if known.doubted:
-        # Where nobody knows what is usual, half of what it says.
-        limits.append((DOUBTED_SHARE * (reported if others.usual is None else others.usual), Basis.ANSWERS, half))
-    elif seen is not None:
-        limits.append((seen * SLACK, Basis.MEASURED, f"measured at {seen:,.1f} tokens/s"))
-    elif known.seen_s is not None and known.seen_s < SETTLED_S:
-        limits.append((others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"))
-    else:
-        limits.append((others.high, Basis.CROWD, "not measured, and far above the other servers"))
+        return _of_the_silent(known, others)
     believed, basis, why = reported, Basis.REPORTED, "as reported"
-    for limit, name, words in limits:
+    for limit, name, words in (
+        (declared(record, blocks), Basis.INCONSISTENT, "its own compute and network figures allow no more"),
+        (device_cap(record, blocks), Basis.DEVICE, "no device of the declared class does more"),
+        _limit_by_evidence(reported, known, others),
+    ):
         if limit is not None and limit < believed:
             believed, basis, why = limit, name, words
     if len(known.clients) >= CLIENTS_NEEDED and (told := median(known.clients) * SLACK) < believed:
         words = f"{len(known.clients)} clients saw {median(known.clients):,.1f} tokens/s"
         return Belief(reported, max(told, believed * CLIENTS_LEAST), Basis.CLIENTS, words)
     return Belief(reported, believed, basis, why)
+
+
+def _of_the_silent(known: Evidence, others: Crowd) -> Belief:
+    if known.doubted and others.usual is not None:
+        return Belief(None, DOUBTED_SHARE * others.usual, Basis.ANSWERS, _half(known))
+    if known.rate is None:
+        return Belief(None, None, Basis.UNKNOWN, "neither reported nor measured")
+    return Belief(None, known.rate, Basis.MEASURED, "not reported; measured")
+
+
+def _limit_by_evidence(reported: float, known: Evidence, others: Crowd) -> tuple[float | None, Basis, str]:
+    if known.doubted:
+        # Where nobody knows what is usual, half of what it says.
+        return DOUBTED_SHARE * (reported if others.usual is None else others.usual), Basis.ANSWERS, _half(known)
+    if known.rate is not None:
+        return known.rate * SLACK, Basis.MEASURED, f"measured at {known.rate:,.1f} tokens/s"
+    if known.seen_s is not None and known.seen_s < SETTLED_S:
+        return others.usual, Basis.NEWCOMER, "new here and not measured yet, so no more than a usual server"
+    if others.mostly_measured:
+        # However long it is there: who is always busy when it is to be measured must gain nothing by it.
+        return others.usual, Basis.UNMEASURED, "not measured while most others are, so no more than a usual server"
+    return others.high, Basis.CROWD, "not measured, and far above the other servers"
+
+
+def _half(known: Evidence) -> str:
+    return f"{known.doubted}, so no more than half a usual server"
 
 
 def rate_of(timing: Timing) -> float:
@@ -196,12 +212,16 @@ def crowd_of(rates: Iterable[float]) -> Crowd:
 
 
 def believed_rates(model: Model, evidence: Mapping[str, Evidence] | None = None) -> dict[str, Belief]:
-    """A belief for every server that serves or loads, by peer id. Where half are measured, that sets what is usual."""
+    """A belief for every server that serves or loads, by peer id. Where half of the others of a server are measured, that sets
+    what is usual, also of one or two: a measured figure is no boast."""
     known = evidence or {}
     serving = [server for server in model.servers if server.state is PeerState.ONLINE or server.awaited]
     rates = (known[server.peer_id].rate for server in serving if server.peer_id in known)
     measured = [rate for rate in rates if rate is not None]
     sound = [s for s in serving if s.peer_id not in known or not known[s.peer_id].doubted]
     alone = (believe(s.record, len(s.span), known.get(s.peer_id)).believed for s in sound)
-    crowd = crowd_of(measured if len(measured) >= len(sound) / 2 else (rate for rate in alone if rate is not None))
+    if measured and len(measured) >= (len(sound) - 1) / 2:
+        crowd = Crowd(median(measured), crowd_of(measured).high, mostly_measured=True)
+    else:
+        crowd = crowd_of(rate for rate in alone if rate is not None)
     return {s.peer_id: believe(s.record, len(s.span), known.get(s.peer_id), crowd) for s in serving}

@@ -11,8 +11,9 @@ from coordinator.models import Lease, Phase, Tally
 from monitor.alerts.models import Delivery, Subscription
 from monitor.exports.models import Export
 from monitor.history.minutes import moment
-from swarm.snapshot import PeerState
-from swarm.wire.hints import HintRequest, SpanDocument
+from swarm.placement import Circumstances, Placement
+from swarm.snapshot import Model, PeerState
+from swarm.wire.hints import HintRequest, ReasonCode, SpanDocument
 from swarm.wire.spans import Span
 from tests.showcase import HOLE, LARGE, MIDDLE, SMALL, SWARM, large
 from tests.swarms import peer_id
@@ -54,7 +55,12 @@ def _hints(now: float) -> None:
         urgency="hole",
         reason_code="hole",
         renewals=4,
-        inputs=explain.inputs(model, at, asked, (), span),
+        inputs=explain.inputs(
+            explain.Basis(model, at, (), _known(model)),
+            asked,
+            Placement(span, ReasonCode.HOLE, f"block {HOLE} has no server"),
+            lambda peers: dict.fromkeys(peers[1:4], "it does not ask for hints"),
+        ),
     )
     past = [
         ("middle 3", MIDDLE, Span(20, 38), Span(12, 30), 9, Phase.DONE, "blocks 30–37 have one server", ""),
@@ -76,6 +82,13 @@ def _hints(now: float) -> None:
         given = at - timedelta(minutes=minutes)
         closing = {"closed_at": given + timedelta(seconds=140), "close_reason": closed}
         _lease(peer_id(name), prefix, blocks, before, given, phase, why, urgency="thin", reason_code="redundancy", **closing)
+
+
+def _known(model: Model) -> Circumstances:
+    """A server that boasts, and two in one network."""
+    first, second, third = (server.peer_id for server in model.servers[:3])
+    ages = {server.peer_id: 86_400.0 for server in model.servers}
+    return Circumstances(ages_s=ages, rates={third: 20.0}, operators={first: "one", second: "one"})
 
 
 def _lease(

@@ -135,7 +135,7 @@ class CoordinatorArm:
         figures = self._measured.get(server.host.name)
         if not server.alive or figures is None:
             return
-        if server.online:
+        if server.online and not (server.host.liar and self.world.scene.evades):
             figures.append(server.host.rate * server.draw.lognormvariate(0, NOISE))
             del figures[:-KEPT_MEASUREMENTS]
         self.world.at(self.world.now + server.draw.uniform(0.5, 1.5) * HOUR, lambda: self._measure(server))

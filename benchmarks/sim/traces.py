@@ -52,12 +52,14 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What is varied: shares of liars and of followers, day and night, sites that fail together, slow loads."""
+    """What is varied: shares of liars and of followers, whether liars are busy whenever they are to be measured, day and night,
+    sites that fail together, slow loads."""
 
     servers: int
     blocks: int
     days: float
     liars: float = 0.0
+    evades: bool = False
     follows: float = 1.0
     diurnal: float = 0.0
     site_failures_per_day: float = 0.0

@@ -45,6 +45,7 @@ def doctor(
     announce_maddrs: options.AnnounceMaddrs = [],  # noqa: B006
     identity_path: options.IdentityPath = None,
     dtype: options.Dtype = "auto",
+    quant_type: options.QuantType = "none",
     token: options.Token = None,
     hub: Annotated[str, flag("The model hub's address.", "--hub")] = "https://huggingface.co",
     cache_dir: options.CacheDir = None,
@@ -69,6 +70,7 @@ def doctor(
             announce=options.announced_addresses(announce_maddrs, public_ip, port),
             identity_path=identity_path,
             dtype=dtype,
+            quant_type=quant_type,
             token=token,
             hub=hub,
             cache_dir=cache_dir or cache_folder(),

@@ -95,11 +95,29 @@ def hints(
     site: options.Site = None,
     prefix: options.Prefix = None,
     num_blocks: Annotated[int | None, flag("Blocks that your machine would hold.", "--num-blocks")] = None,
+    memory_gb: Annotated[
+        float | None, flag("Memory of your card in GB, where you do not know how many blocks fit.", "--memory-gb")
+    ] = None,
+    dtype: options.Dtype = "auto",
+    quant_type: options.QuantType = "none",
+    parameters_b: Annotated[
+        float | None, flag("Billions of parameters of the model, where the site does not know.", "--parameters-b")
+    ] = None,
+    leaves: Annotated[str | None, flag("Say also what happens if this peer leaves.", "--leaves")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    from blockserver.hints_report import show_hints
+    from blockserver.hints_report import Wanted, show_hints
 
-    raise typer.Exit(show_hints(_site(site, "hints"), prefix=prefix, num_blocks=num_blocks, as_json=as_json))
+    wanted = options.checked(lambda: Wanted(prefix, num_blocks, memory_gb, _precision(dtype, quant_type), parameters_b, leaves))
+    raise typer.Exit(show_hints(_site(site, "hints"), wanted, as_json=as_json))
+
+
+def _precision(dtype: str, quant_type: str) -> str:
+    """The site's word for what a server would hold its blocks in; `auto` is what most checkpoints have."""
+    from blockserver.config import check_precision
+
+    check_precision(dtype, quant_type)
+    return quant_type if quant_type != "none" else "bfloat16" if dtype == "auto" else dtype
 
 
 def _site(given: str | None, command: str) -> str:

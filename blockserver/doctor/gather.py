@@ -105,14 +105,14 @@ def _memory(wishes: Wishes) -> tuple[Memory, str | None, str | None]:
     if wishes.model is None or _is_from_hub(wishes.model):
         return Memory(free), None, None
     try:
-        config = LoadConfig(model=Path(wishes.model), dtype=wishes.dtype)
+        config = LoadConfig(model=Path(wishes.model), dtype=wishes.dtype, quant_type=wishes.quant_type)
         facts = loading.read_model(config)
         dtype = loading.dtype_of(config, facts)
         loading.require(config, facts.whole)
     except LocalError as problem:
         return Memory(free), None, str(problem)
-    each = facts.bytes_per_block(dtype) + wishes.cache_tokens * facts.cache_bytes_per_token(dtype)
-    fit = blocks_that_fit(free, facts, dtype, wishes.cache_tokens)
+    each = facts.bytes_per_block(dtype, wishes.quant_type) + wishes.cache_tokens * facts.cache_bytes_per_token(dtype)
+    fit = blocks_that_fit(free, facts, dtype, wishes.cache_tokens, quantisation=wishes.quant_type)
     return Memory(free, each, fit, wishes.num_blocks, facts.num_blocks), facts.prefix, None
 
 
@@ -145,4 +145,7 @@ def _arguments(wishes: Wishes) -> str:
         words += ["--initial-peers", *wishes.initial_peers]
     if wishes.coordinator:
         words += ["--coordinator", wishes.coordinator]
+    # What the memory was reckoned with: the server would hold other blocks without.
+    words += [] if wishes.dtype == "auto" else ["--dtype", wishes.dtype]
+    words += [] if wishes.quant_type == "none" else ["--quant-type", wishes.quant_type]
     return shlex.join(words)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from blockserver.config import check_precision
+
 
 @dataclass(frozen=True)
 class Wishes:
@@ -19,6 +21,7 @@ class Wishes:
     announce: tuple[str, ...]
     identity_path: Path | None
     dtype: str
+    quant_type: str
     token: str | None = field(repr=False)
     hub: str
     cache_dir: Path
@@ -26,3 +29,6 @@ class Wishes:
     cache_tokens: int
     port_mapping: bool = False
     relay: bool = True
+
+    def __post_init__(self) -> None:
+        check_precision(self.dtype, self.quant_type)

@@ -1,6 +1,6 @@
-"""Which ranges of blocks need action, worst first: too few servers, or all of them of one operator. Pure.
+"""Which ranges of blocks need action, worst first: too few servers, or all of them in one network or of one operator. Pure.
 
-An operator is known by the public name that servers carry, as far as they say; a server without a name stands for itself.
+Who goes down together is `swarm.operators`' to say, as for the planner; here those are named for people.
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from swarm.coverage import THIN_REDUNDANCY, Block, coverage
+from swarm.operators import operator_of
 from swarm.snapshot import Model, Server
 from swarm.wire.spans import Span
 
 TARGET = THIN_REDUNDANCY
-KINDS = {"hole": "no server", "unread": "not read", "thin": "one server", "risk": "one operator"}
+KINDS = {"hole": "no server", "unread": "not read", "thin": "one server", "risk": "all in one network or of one operator"}
 """What a range may suffer from, worst first."""
 SYMBOLS = {"hole": "✕", "unread": "?", "thin": "!", "risk": "◎"}
 
@@ -131,13 +132,17 @@ def _exposure(block: Block, by_id: Mapping[str, Server]) -> _Exposure:
     operators = Counter(operator_of(by_id[peer_id]) for peer_id in block.online)
     if not operators:
         return _Exposure(block, 0, "")
+    names = {operator: _named(operator, block, by_id) for operator in operators}
     # By name where several have as many, so that the same swarm always makes the same board.
-    largest, count = min(operators.items(), key=lambda item: (-item[1], item[0]))
-    return _Exposure(block, block.redundancy - count, largest)
+    largest = min(operators, key=lambda operator: (-operators[operator], names[operator]))
+    return _Exposure(block, block.redundancy - operators[largest], names[largest])
 
 
-def operator_of(server: Server) -> str:
-    return server.record.public_name or f"…{server.peer_id[-6:]}"
+def _named(operator: str, block: Block, by_id: Mapping[str, Server]) -> str:
+    """The first of its servers on this block, by name where it has one."""
+    its = [by_id[peer_id] for peer_id in block.online if operator_of(by_id[peer_id]) == operator]
+    names = sorted({server.record.public_name or f"…{server.peer_id[-6:]}" for server in its})
+    return names[0] if len(names) == 1 else f"the network of {names[0]}"
 
 
 def _row(swarm: str, prefix: str, group: Sequence[_Exposure], known: Known) -> Row:

@@ -13,7 +13,7 @@ from monitor.api import sight
 from monitor.api.caching import OF_SNAPSHOT
 from monitor.api.typed import Document, Fresh, Moment, OfModel, PeerId, Prefix, SwarmName, freshness
 from monitor.history.troubles import Trouble, troubles
-from monitor.published import Watch, rfc3339
+from monitor.published import Watch, rfc3339, standing
 from swarm.coverage import THIN_REDUNDANCY, Block, coverage
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
@@ -39,7 +39,11 @@ class BlockDocument(Document):
     online: list[PeerId] = Field(description="Who holds it")
     joining: list[PeerId] = Field(description="Who is loading it")
     throughput_tokens_per_second: float | None = Field(
-        description="What its servers say to manage together; null where none says", examples=[620.0]
+        description="What its servers manage together, each as far as it is believed; null where that is not known of any",
+        examples=[620.0],
+    )
+    reported_tokens_per_second: float | None = Field(
+        description="The same as they report it; null where none does", examples=[620.0]
     )
     since: Since | None = Field(description="Since when it has no server or one; null where it has more, or that is not known")
 
@@ -87,9 +91,9 @@ class GapList(Fresh):
 )
 def blocks(request: HttpRequest, prefix: str, swarm: SwarmName = "") -> dict[str, Any]:
     seen = sight.look(request, swarm, OF_SNAPSHOT)
-    _, model = sight.published_model(seen, prefix)
+    published, model = sight.published_model(seen, prefix)
     known = troubles(seen.swarm, prefix)
-    items = [_block_document(block, known) for block in coverage(model).blocks]
+    items = [_block_document(block, known) for block in standing(published, model).coverage.blocks]
     told = {"swarm": seen.swarm, "prefix": prefix, "num_blocks": model.num_blocks, "items": items}
     return {**told, **freshness(seen)}
 
@@ -124,6 +128,7 @@ def _block_document(block: Block, known: Mapping[tuple[str, int], Trouble]) -> d
         "online": list(block.online),
         "joining": list(block.joining),
         "throughput_tokens_per_second": block.throughput,
+        "reported_tokens_per_second": block.reported,
         "since": _since([known[state, block.index]]) if (state, block.index) in known else None,
     }
 

@@ -32,7 +32,12 @@ class Bottleneck(Document):
     """The slowest block: what a client gets at best."""
 
     block: int = Field(examples=[12], ge=0)
-    throughput_tokens_per_second: float = Field(description="All its servers together", examples=[310.5])
+    throughput_tokens_per_second: float = Field(
+        description="All its servers together, each as far as it is believed", examples=[310.5]
+    )
+    reported_tokens_per_second: float | None = Field(
+        description="The same as they report it; null where none does", examples=[310.5]
+    )
 
 
 class Canary(Document):
@@ -64,6 +69,11 @@ class ModelPart(Fresh):
     holes: list[Pair] = Field(description="Blocks without a server online", examples=[[]])
     thin: list[Pair] = Field(description="Blocks with one server online", examples=[[]])
     unread: list[Pair] = Field(description="Blocks whose key nobody answered for: they may have servers", examples=[[]])
+    one_operator: list[Pair] = Field(
+        description="Blocks with several servers online that are all in one network, or of one name where that is not known:"
+        " they go down together",
+        examples=[[]],
+    )
     route: Route
     min_redundancy: int | None = Field(
         description="Servers online on the block with the fewest; null where not known", examples=[2]

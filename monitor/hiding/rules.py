@@ -80,6 +80,8 @@ def _published(published: Published, hidden: HiddenList) -> Published:
         crawl_failure=text_of(published.crawl_failure, hidden),
         held=text_of(published.held, hidden),
         sightings={(prefix, hidden.shown(peer)): seen for (prefix, peer), seen in published.sightings.items()},
+        # Rates belong to the swarm: without these a hidden server would be believed otherwise on pages than by the planner.
+        evidence={(prefix, hidden.shown(peer)): known for (prefix, peer), known in published.evidence.items()},
     )
 
 

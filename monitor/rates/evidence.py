@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Max
+from django.db.models import Count, Exists, Max, OuterRef
 
 from monitor.rates.choose import Past, Subject
 from monitor.rates.facts import CanaryFacts, Rate, Told
@@ -22,6 +22,8 @@ from swarm.wire.spans import Span
 COUNTS_FOR = timedelta(hours=12)
 """Older figures say nothing: a server may have another machine by now."""
 PROBES_COUNTED = 5
+BUSY = "busy"
+"""As `swarm.dht.forward.Why` says it, which web processes cannot import."""
 KEPT_FOR = timedelta(days=1)
 WITNESSES_OF_A_SERVER = 64
 """Kept at once: many more than are needed, few enough for a crowd not to fill the table."""
@@ -86,14 +88,23 @@ def has_room(swarm: str, prefix: str, peer_id: str, witness: str, now: datetime)
 
 
 def past(swarm: str) -> dict[Key, Past]:
-    """The last attempt at each server, and the most free cache that was seen of it on the blocks that it had then."""
+    """The last attempt at each server, the most free cache that was seen of it on the blocks that it had then, and how often it
+    was found busy since it was measured last. Three queries."""
     rows = Probe.objects.filter(swarm=swarm)
     seats = rows.values("prefix", "peer_id", "start", "end").annotate(most=Max("cache_tokens"))
     most = {(row["prefix"], row["peer_id"], row["start"], row["end"]): row["most"] for row in seats.order_by("peer_id")}
     last = rows.order_by("prefix", "peer_id", "-at", "-pk").distinct("prefix", "peer_id")
+    measured_since = rows.filter(
+        prefix=OuterRef("prefix"), peer_id=OuterRef("peer_id"), at__gt=OuterRef("at"), tokens_per_s__isnull=False
+    )
+    in_vain = rows.filter(~Exists(measured_since), why=BUSY).values("prefix", "peer_id").annotate(times=Count("pk"))
+    busy = {(row["prefix"], row["peer_id"]): row["times"] for row in in_vain.order_by("prefix", "peer_id")}
     return {
         (row.prefix, row.peer_id): Past(
-            row.at.timestamp(), row.tokens_per_s is not None, most[row.prefix, row.peer_id, row.start, row.end]
+            row.at.timestamp(),
+            row.tokens_per_s is not None,
+            most[row.prefix, row.peer_id, row.start, row.end],
+            busy.get((row.prefix, row.peer_id), 0),
         )
         for row in last
     }

@@ -3,7 +3,7 @@
 Both carry the same tensors, so that what the second takes longer is computing alone; what is left of the first, after the
 round trip, is the line. The tensors are noise from a seed, and a print of the answers is kept, so that several servers can be
 asked alike and compared (`swarm.answers`): an answer that is wrong by itself is no rate. A server that has sessions open is
-left alone.
+left alone, unless it always has some when it is to be measured.
 """
 
 from __future__ import annotations
@@ -79,18 +79,22 @@ async def measure(
     idle_cache_tokens: int | None = None,
     limit_s: float = LIMIT_S,
     asked: Asked | None = None,
+    even_if_busy: bool = False,
 ) -> Measured:
     """`idle_cache_tokens`: the most free cache that was ever seen of it. Petals' servers do not say how many sessions they
-    have; with less free than that, there are some. Without `asked`: its first block, and tensors that nobody else gets."""
+    have; with less free than that, there are some. `even_if_busy`: whatever it says about that. Without `asked`: its first
+    block, and tensors that nobody else gets."""
     what = asked or Asked(span.start)
     try:
         async with asyncio.timeout(limit_s):
-            return await _measure(p2p, PeerID.from_base58(peer_id), prefix, span, idle_cache_tokens, what)
+            return await _measure(p2p, PeerID.from_base58(peer_id), prefix, span, idle_cache_tokens, what, even_if_busy)
     except (TimeoutError, BadRecord, P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError):
         return Measured(None, Why.NO_ANSWER)
 
 
-async def _measure(p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_tokens: int | None, asked: Asked) -> Measured:
+async def _measure(
+    p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_tokens: int | None, asked: Asked, even_if_busy: bool
+) -> Measured:
     uid = block_uid(prefix, asked.block)
     await _info(p2p, peer, uid)  # dials; what that takes is no round trip
     sent_at = time.monotonic()
@@ -100,7 +104,8 @@ async def _measure(p2p: P2P, peer: PeerID, prefix: str, span: Span, idle_cache_t
     cache = info.get("cache_tokens_available")
     free = cache if isinstance(cache, int) and not isinstance(cache, bool) else None
     sessions = info.get("sessions_active")
-    if (isinstance(sessions, int) and sessions > 0) or (idle_cache_tokens and free is not None and free < idle_cache_tokens):
+    busy = (isinstance(sessions, int) and sessions > 0) or (idle_cache_tokens and free is not None and free < idle_cache_tokens)
+    if busy and not even_if_busy:
         return Measured(None, Why.BUSY, free)
     width = hidden_size(raw)
     if width is None:

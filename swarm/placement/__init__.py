@@ -16,6 +16,7 @@ Rule 4: holes come before redundancy, redundancy before throughput; for throughp
 """
 
 from swarm.placement.arrivals import Pace, choose_span
+from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S
 from swarm.placement.chains import mend
 from swarm.placement.decisions import Advice, Circumstances, Move, Placement, Promise, urgency_of
 from swarm.placement.fleet import Choice, Demand, Transfer, choose_model, transfers
@@ -24,6 +25,8 @@ from swarm.placement.planning import advise, plan, still_useful
 from swarm.placement.repair import repair
 
 __all__ = [
+    "COOL_DOWN_S",
+    "MIN_AGE_S",
     "Advice",
     "Choice",
     "Circumstances",

@@ -12,7 +12,7 @@ import numpy as np
 from swarm.placement.decisions import Circumstances, Placement, Promise
 from swarm.placement.holders import planned, stand_in
 from swarm.placement.objective import NEWCOMER, Counts, Floats, Ground, arrival, survey, worth
-from swarm.placement.words import thin, weak, without_server
+from swarm.placement.words import few, weak, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -104,9 +104,11 @@ def _placement(model: Model, ground: Ground, window: _Window) -> Placement:
     if holes:
         return Placement(span, ReasonCode.HOLE, without_server(holes))
     gain = window.worth - worth(ground.phi(), ground.num_blocks)
-    fewest = int(ground.held[span.start : span.end].min())
-    if fewest <= FEW and fewest == int(ground.held[ground.held > 0].min()):
-        return Placement(span, ReasonCode.THINNEST, thin([b for b in span if ground.held[b] == fewest], fewest), gain)
+    apart = ground.apart
+    fewest = int(apart[span.start : span.end].min())
+    if fewest <= FEW and fewest == int(apart[ground.held > 0].min()):
+        lean = [block for block in span if apart[block] == fewest]
+        return Placement(span, ReasonCode.THINNEST, few(lean, [ground.held[block] for block in lean], fewest), gain)
     least = float(ground.throughput[span.start : span.end].min())
     weakest = [block for block in span if ground.throughput[block] <= least * (1 + 1e-9)]
     return Placement(span, ReasonCode.WEAKEST, weak(weakest, least / ground.ideal), gain)

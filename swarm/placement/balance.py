@@ -14,7 +14,7 @@ import numpy as np
 from swarm.placement.decisions import Circumstances, Move, Promise
 from swarm.placement.holders import Holder, moved, safe_donors
 from swarm.placement.objective import EXPONENT, RISK_WEIGHT, Ground, best_windows, survey, survey_after, worth
-from swarm.placement.words import thin, weak
+from swarm.placement.words import few, weak
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -87,7 +87,7 @@ def rebalance(
     price = RISK_PRICE if scarce else MOVE_PRICE_OF_FEW if len(holders) < FEW_SERVERS else MOVE_PRICE
     rules = _Rules(model, known, movable, capacities or {}, scarce, price)
     state = _State(holders, frozenset(promise.peer_id for promise in promises), ground, _phi(ground, scarce))
-    lonely = int(ground.held.min()) < 2
+    lonely = int(ground.apart.min()) < 2
     if not scarce and not lonely and ground.bottleneck() >= AMPLE:
         return ()
     if len(holders) >= FEW_SERVERS:
@@ -192,9 +192,18 @@ def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State |
     ground = survey_after(state.ground, holders, peer_id)
     phi, blocks = _phi(ground, rules.scarce), ground.num_blocks
     gain = None if rules.scarce else worth(phi, blocks) - worth(state.phi, blocks)
-    lonely = [block for block in target if block not in donor.span and state.ground.held[block] == 1]
+    apart, held = state.ground.apart, state.ground.held
+    lonely = [block for block in target if block not in donor.span and apart[block] == 1]
     if lonely and (rules.scarce or ground.alone.sum() < state.ground.alone.sum()):
-        move = Move(donor.peer_id, donor.span, target, (), ReasonCode.REDUNDANCY, thin(lonely, 1), gain)
+        move = Move(
+            donor.peer_id,
+            donor.span,
+            target,
+            (),
+            ReasonCode.REDUNDANCY,
+            few(lonely, [held[block] for block in lonely], 1),
+            gain,
+        )
     elif rules.scarce or ground.bottleneck() < state.ground.bottleneck() * (1 - 1e-9):
         return None
     else:

@@ -95,6 +95,12 @@ class Ground:
         return float((self.ends - self.starts).sum()) / self.num_blocks
 
     @property
+    def apart(self) -> Counts:
+        """Holders of a block that do not go down together: those of one operator count once."""
+        apart: Counts = self.held - np.maximum(self.shared - 1, 0).sum(axis=0)
+        return apart
+
+    @property
     def is_rich(self) -> bool:
         return len(self.holders) >= RICH_SERVERS and self.capacity > RICH_CAPACITY
 

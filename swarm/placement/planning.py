@@ -124,7 +124,7 @@ def still_useful(
         dark = dark_blocks(others, planned(others, kept)) - set(holes)
         if dark:
             return f"{loading(dark)}; until it serves, nobody moves for less"
-        return None if _gains(model, peer_id, target, kept, known) else "the move gains nothing any more"
+        return None if _gains(model, peer_id, target, kept, known) else "the move would gain nothing"
     if reason_code is ReasonCode.CHAIN:
         return None if holes else "every block has been given a server meanwhile"
     if not any(block in target for block in holes):

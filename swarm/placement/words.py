@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from swarm.wire.spans import in_words, runs
 
@@ -20,6 +20,15 @@ def loading(blocks: Iterable[int]) -> str:
 def thin(blocks: Iterable[int], count: int) -> str:
     servers = "only one server" if count == 1 else f"{count} servers, the fewest of all"
     return f"{in_words(runs(blocks))} {has(blocks)} {servers}"
+
+
+def few(blocks: Sequence[int], held: Sequence[int], count: int) -> str:
+    """Of blocks that lean on `count` operators or networks, the fewest of all; `held` are their servers."""
+    bare = [block for block, servers in zip(blocks, held, strict=True) if servers == count]
+    if bare:
+        return thin(bare, count)
+    networks = "one network or operator" if count == 1 else f"{count} networks or operators, the fewest of all"
+    return f"{in_words(runs(blocks))} {has(blocks)} servers of only {networks}"
 
 
 def weak(blocks: Iterable[int], share: float) -> str:

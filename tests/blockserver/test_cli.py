@@ -181,33 +181,11 @@ def model_document(**more: Any) -> dict[str, Any]:
     }
 
 
-def test_hints_say_what_is_missing_and_where_a_server_would_go() -> None:
-    with coordinator() as site:
-        site.answers["/api/v1/models"] = {"items": [model_document()]}
-        said = sepal("hints", "--site", site.url, "--num-blocks", "8")
-        as_json = json.loads(sepal("hints", "--site", site.url, "--num-blocks", "8", "--json").stdout)
-        assert site.asked == []
-    assert said.exit_code == 0
-    assert "no server: blocks 24–29" in said.output
-    assert "one server: blocks 0–11" in said.output
-    assert "a server like yours would take blocks 22–29" in said.output
-    (item,) = as_json["items"]
-    assert (item["no_server"], item["advice"]["reason_code"]) == ([[24, 30]], "hole")
-    assert "\x1b[" not in said.output
-
-
-def test_hints_for_a_model_that_nobody_announces() -> None:
-    with coordinator() as site:
-        site.answers["/api/v1/models"] = {"items": [model_document()]}
-        said = sepal("hints", "--site", site.url, "--prefix", "other")
-    assert (said.exit_code, "no model 'other'" in said.output) == (0, True)
-
-
 @pytest.mark.parametrize("answer", [500, b"<html>", {"items": 3}, {"items": [{"prefix": "x"}]}, []])
 @pytest.mark.parametrize("command", ["hints", "status"])
 def test_a_site_that_is_none_is_one_sentence(command: str, answer: Any) -> None:
     with coordinator() as site:
-        site.answers["/api/v1/models"] = answer
+        site.answers["/api/v1/models"] = site.answers["/api/v1/needed"] = answer
         said = sepal(command, "--site", site.url)
     if command == "status" and answer == {"items": [{"prefix": "x"}]}:
         assert said.exit_code == 0

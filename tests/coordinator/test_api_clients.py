@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from blockserver import site as reading
-from blockserver.hints_report import show_hints
+from blockserver.hints_report import Wanted, show_hints
 from blockserver.status import show_status
 from coordinator import hints
 from coordinator.management.commands.openapi import PATH
@@ -28,8 +28,8 @@ SITE = "https://swarm.example"
 
 @pytest.fixture(autouse=True)
 def _the_site_answers(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
-    def get(url: str, **_: Any) -> httpx.Response:
-        answer = client.get(url.removeprefix(SITE))
+    def get(url: str, params: dict[str, str], **_: Any) -> httpx.Response:
+        answer = client.get(url.removeprefix(SITE), params)
         return httpx.Response(answer.status_code, content=answer.content, request=httpx.Request("GET", url))
 
     monkeypatch.setattr(reading.httpx, "get", get)
@@ -53,10 +53,15 @@ def test_status_says_it_in_the_sites_words(capsys: pytest.CaptureFixture[str]) -
     assert "2 online · 1 unreachable · 1 joining" in said
 
 
-def test_hints_are_the_planners_on_what_the_api_tells(capsys: pytest.CaptureFixture[str]) -> None:
-    assert show_hints(SITE, prefix=None, num_blocks=2, as_json=True) == 0
-    (item,) = json.loads(capsys.readouterr().out)["items"]
-    assert item["no_server"] == [[6, 8]] and (item["advice"]["start"], item["advice"]["end"]) == (6, 8)
+def test_hints_are_the_sites_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert show_hints(SITE, Wanted(num_blocks=2), as_json=True) == 0
+    printed = json.loads(capsys.readouterr().out)
+    (item,) = printed["items"]
+    components = json.loads(PATH.read_text())["components"]
+    for card in item["cards"]:
+        schema = {"$ref": "#/components/schemas/CardDocument", "components": components}
+        jsonschema.validate(card, schema, jsonschema.Draft202012Validator)
+    assert "blocks 6–7 have no server" in item["summary"] and (item["cards"][0]["start"], item["cards"][0]["end"]) == (6, 8)
 
 
 def test_hints_tell_who_changes_from_which_model_to_which(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +69,7 @@ def test_hints_tell_who_changes_from_which_model_to_which(capsys: pytest.Capture
     seen(rich, replace(model(8, server("p", 0, 4)), prefix="poor"))
     hints.answer(SWARM, question("r0", 8, Span(0, 8), "rich", {"poor": 8}), datetime.now(UTC))
     for prefix in ("rich", "poor"):
-        assert show_hints(SITE, prefix=prefix, num_blocks=None, as_json=False) == 0
+        assert show_hints(SITE, Wanted(prefix), as_json=False) == 0
         said = capsys.readouterr().out
-        assert f"…{peer_id('r0')[-6:]} is to serve blocks 0–7 of poor instead of blocks 0–7 of rich (offered)" in said
+        assert f"poor 0–7 to …{peer_id('r0')[-6:]} from rich: open" in said
         assert "poor: blocks 4–7 have no server" in said

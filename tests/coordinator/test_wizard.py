@@ -10,7 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from django.test import Client
 
-from coordinator import appearing, hints
+from coordinator import appearing, fits, hints
 from coordinator.appearing import ANNOUNCED_BY_S, LOADED_BY_S, Seen, checklist
 from coordinator.models import Lease
 from swarm.snapshot import PeerState
@@ -35,6 +35,35 @@ def test_the_wizard_goes_from_memory_to_blocks_to_a_command(client: Client) -> N
     assert "docker run" in page(client, "/connect", way="container")
     assert "--num-blocks 5" in page(client, "/connect", num_blocks="5")
     assert "reserved for 90 seconds" in text
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("precision", "flag"), [("nf4", "--quant-type nf4"), ("int8", "--quant-type int8"), ("float16", "--dtype float16")]
+)
+@pytest.mark.parametrize("way", ["pip", "container", "systemd"])
+def test_the_commands_serve_what_was_reckoned_with(client: Client, precision: str, flag: str, way: str) -> None:
+    seen(HOLED)
+    text = page(client, "/connect", card="rtx-4090", parameters_b="70", precision=precision, way=way)
+    doctor, serve = (text.split(f'<pre id="{name}"')[1].split("</pre>")[0] for name in ("doctor", "command"))
+    assert flag in doctor and flag in serve
+    quantised = precision in ("nf4", "int8")
+    assert ("blockserver,quantisation" in text) == (quantised and way == "pip"), (
+        "the container holds it, a unit installs nothing"
+    )
+    assert "its --help says" not in text
+
+
+@pytest.mark.django_db
+def test_what_the_commands_say_fits_is_what_a_server_takes(client: Client) -> None:
+    """Every word of the commands is one that `sepal` knows, with the same meaning."""
+    from blockserver.config import DTYPES, QUANT_TYPES
+
+    assert {*QUANT_TYPES, *DTYPES} - {"none", "auto"} == set(fits.PRECISIONS)
+    seen(HOLED)
+    plain = page(client, "/connect")
+    assert "--dtype" not in plain and "--quant-type" not in plain, "nothing was reckoned: as the checkpoint has it"
+    assert "--dtype bfloat16" in page(client, "/connect", memory_gb="24", parameters_b="30")
 
 
 @pytest.mark.django_db

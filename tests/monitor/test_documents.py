@@ -39,7 +39,8 @@ def _not_json(constant: str) -> None:
 
 
 LEASE = {
-    "id": "l1", "peer_id": peer_id("a"), "start": 3, "end": 5, "blocks": "blocks 3–4", "from": [0, 3],
+    "id": "l1", "peer_id": peer_id("a"), "model": "tiny-hf", "from_model": "tiny-hf", "start": 3, "end": 5,
+    "blocks": "blocks 3–4", "from": [0, 3],
     "from_blocks": "blocks 0–2", "phase": "offered", "symbol": "○", "progress": 0.0, "percent": 0, "urgency": "hole",
     "reason_code": "hole", "reason": "why", "plan_version": 1, "expected_gain": None, "cost_s": None, "outcome": "open",
     "created_at": "2026-09-21T14:13:20Z", "closed_at": None, "close_reason": "",
@@ -159,9 +160,10 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "holes": [[3, 5]],
         "thin": [[0, 1]],
         "unread": [[5, 6]],
+        "one_operator": [],
         "route": {"exists": False, "servers": [], "words": "blocks 3–5 have no server with room for another session"},
         "min_redundancy": 0,
-        "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0},
+        "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0, "reported_tokens_per_second": 20.0},
         "blocks": [1, 2, 2, 0, 0, None],
         "leases": [LEASE],
         "observed_at": "2026-09-21T14:13:20Z",

@@ -52,7 +52,8 @@ def test_models_blocks_and_servers_are_counted(client: Client) -> None:
     assert seen["swarm_block_servers", (block, of, ("state", "online"))] == 1
     assert seen["swarm_block_servers", (block, of, ("state", "joining"))] == 1
     assert seen["swarm_block_servers", (("block", "2"), of, ("state", "online"))] == 0
-    assert seen["swarm_block_throughput_tokens_per_second", (("block", "0"), of)] == 25
+    assert seen["swarm_block_throughput_tokens_per_second", (("block", "0"), of)] == 15, "new servers count as usual ones"
+    assert seen["swarm_block_reported_throughput_tokens_per_second", (("block", "0"), of)] == 25
     assert ("swarm_block_throughput_tokens_per_second", (("block", "2"), of)) not in seen, "unknown is not zero"
     assert (seen["swarm_model_complete", (of,)], seen["swarm_model_min_redundancy", (of,)]) == (0, 0)
     states = ("online", "joining", "leaving", "unreachable", "gone")

@@ -17,7 +17,7 @@ from coordinator.known import circumstances
 from monitor.privacy import digest
 from monitor.queries import latest_snapshot
 from monitor.rates import evidence, rounds
-from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, IN_VAIN_AFTER_S, Past, Subject, choose
+from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, IN_VAIN_AFTER_S, PATIENCE, Past, Subject, choose
 from monitor.rates.facts import Rate
 from monitor.rates.models import Probe, Witness
 from swarm.errors import Unreachable
@@ -82,6 +82,25 @@ def test_a_round_stores_what_it_finds_and_the_next_one_asks_others() -> None:
     assert Probe.objects.get(peer_id=peer_id("s0")).why == "busy"
 
 
+def test_who_is_found_busy_again_and_again_is_measured_all_the_same() -> None:
+    subject = Subject("tiny-hf", peer_id("a"), Span(0, 4))
+    snapshot = Snapshot("main", 0.0, (model(4, online("a", 0, 4), online("b", 0, 4)),))
+    started = 1e9
+
+    def next_ones(at: float) -> dict[str, bool]:
+        return {found.peer_id: found.even_if_busy for found in choose(snapshot, evidence.past("main"), at)}
+
+    evidence.note_probe("main", subject, started - 7200, Rate(None, "busy"))
+    evidence.note_probe("main", subject, started - 3600, Rate(20.0))
+    for turn in range(PATIENCE):
+        at = started + turn * IN_VAIN_AFTER_S
+        assert next_ones(at)[peer_id("a")] is False, "once at work is no excuse"
+        evidence.note_probe("main", subject, at, Rate(None, "busy"))
+    assert next_ones(at + IN_VAIN_AFTER_S) == {peer_id("a"): True, peer_id("b"): False}
+    evidence.note_probe("main", subject, at + IN_VAIN_AFTER_S, Rate(4.0))
+    assert next_ones(at + IN_VAIN_AFTER_S + AGAIN_AFTER_S)[peer_id("a")] is False, "measured: it begins anew"
+
+
 def test_a_monitor_that_cannot_see_measures_nobody_and_its_own_fault_is_nobodys_rate() -> None:
     seed(model(4, online("a", 0, 4)), at=time.time() - 900)
     assert rounds.run("main", Measurer()) == 0
@@ -95,7 +114,7 @@ def test_only_free_cache_on_the_same_blocks_tells_of_sessions() -> None:
     subject = Subject("tiny-hf", peer_id("a"), Span(0, 4))
     evidence.note_probe("main", subject, 1e9, Rate(10.0, "", 900))
     evidence.note_probe("main", subject, 1e9 + 1, Rate(None, "busy", 400))
-    assert evidence.past("main") == {("tiny-hf", peer_id("a")): Past(1e9 + 1, False, 900)}
+    assert evidence.past("main") == {("tiny-hf", peer_id("a")): Past(1e9 + 1, False, 900, 1)}
     evidence.note_probe("main", replace(subject, span=Span(0, 2)), 1e9 + 2, Rate(10.0, "", 450))
     assert evidence.past("main") == {("tiny-hf", peer_id("a")): Past(1e9 + 2, True, 450)}
 
@@ -128,7 +147,7 @@ def test_servers_of_one_network_are_known_to_the_planner_as_such_and_to_nobody_e
     published = latest_snapshot("main")
     assert published is not None
     known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
-    assert known.operators == dict.fromkeys((peer_id("a"), peer_id("b")), digest("1.2.3.0/24"))
+    assert known.operators[peer_id("a")] == known.operators[peer_id("b")] != known.operators[peer_id("c")]
     for address in ("/", "/m/tiny-hf", "/api/v1/models", "/api/v1/state", "/metrics"):
         assert digest("1.2.3.0/24") not in client.get(address).content.decode()
     assert digest("") == "" and digest("1.2.3.0/24") != digest("1.2.4.0/24")

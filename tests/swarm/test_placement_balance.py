@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from swarm.placement import Circumstances, Move, Promise, advise, balance, plan, still_useful, urgency_of
+from swarm.placement import Circumstances, Move, Promise, advise, balance, choose_span, plan, still_useful, urgency_of
 from swarm.placement.balance import COOL_DOWN_S, MIN_AGE_S, MOVE_PRICE_OF_FEW
 from swarm.placement.holders import planned
 from swarm.placement.objective import survey, worth
@@ -173,7 +173,7 @@ def test_a_balance_move_is_checked_again_before_anything_is_unloaded() -> None:
     check = {"reason_code": move.reason_code, "known": KNOWN}
     assert still_useful(LOPSIDED, move.peer_id, move.target, move.origin, **check) is None
     filled = replace(LOPSIDED, servers=(*LOPSIDED.servers, server("x", 2, 4), server("y", 2, 4), server("z", 2, 4)))
-    assert still_useful(filled, move.peer_id, move.target, move.origin, **check) == "the move gains nothing any more"
+    assert still_useful(filled, move.peer_id, move.target, move.origin, **check) == "the move would gain nothing"
     gone = replace(LOPSIDED, servers=tuple(s for s in LOPSIDED.servers if s.span.start == 2 or s.peer_id == move.peer_id))
     assert "without this server" in (still_useful(gone, move.peer_id, move.target, move.origin, **check) or "")
 
@@ -225,3 +225,38 @@ def test_what_one_server_is_told_is_its_part_of_the_plan(swarm: Model) -> None:
             advice = advise(swarm, s.peer_id, len(s.span), serving=s.span, known=KNOWN, capacities=capacities)
             told = advice.placement.span if advice.placement else None
             assert told == (moves[s.peer_id].target if s.peer_id in moves else None)
+
+
+def in_one_network(*names: str) -> Circumstances:
+    settled = {peer_id(name): 1e6 for name in "abcdefgh"}
+    return Circumstances(ages_s=settled, operators={peer_id(name): "net" for name in names})
+
+
+def test_servers_of_one_network_are_one_holder_and_the_block_is_given_another() -> None:
+    """Every block has two servers, and no block is slow: only the network speaks for a move."""
+    small, large = server("f", 0, 2, throughput=5.0), server("e", 2, 4, throughput=15.0)
+    swarm = model(4, server("a", 0, 4), server("b", 0, 2), server("c", 0, 2), small, server("d", 2, 4), large)
+    assert plan(swarm, known=in_one_network()) == ()
+    (move,) = plan(swarm, known=in_one_network("a", "d", "e"))
+    assert (move.peer_id, move.target) == (peer_id("f"), Span(2, 4))
+    assert (move.reason_code, move.reason) == (ReasonCode.REDUNDANCY, "blocks 2–3 have servers of only one network or operator")
+    assert plan(after(swarm, move), known=in_one_network("a", "d", "e")) == (), "it stays put on its own result"
+
+
+def test_nobody_is_moved_into_a_network_for_a_second_holder_from_the_same() -> None:
+    swarm = model(4, *(server(n, 0, 2) for n in "abc"), server("d", 2, 4), server("e", 2, 4))
+    assert plan(swarm, known=in_one_network("a", "b", "c", "d", "e")) == ()
+
+
+def test_an_arrival_goes_where_all_servers_are_in_one_network_and_is_told_so() -> None:
+    swarm = model(4, *(server(n, 0, 2) for n in "abc"), *(server(n, 2, 4) for n in "def"))
+    placement = choose_span(swarm, 2, known=in_one_network("d", "e", "f"))
+    assert (placement.span, placement.reason_code) == (Span(2, 4), ReasonCode.THINNEST)
+    assert placement.reason == "blocks 2–3 have servers of only one network or operator"
+
+
+@given(models())
+def test_where_no_operator_has_two_servers_nothing_changes(swarm: Model) -> None:
+    ages = {s.peer_id: 1e6 for s in swarm.servers}
+    apart = {s.peer_id: f"server {s.peer_id}" for s in swarm.servers}
+    assert plan(swarm, known=Circumstances(ages_s=ages)) == plan(swarm, known=Circumstances(ages_s=ages, operators=apart))

@@ -160,3 +160,32 @@ def test_a_probe_finds_a_slow_card_and_a_slow_line() -> None:
     assert 20.0 <= line < 1.1 * 20.0
     alone = rate_of(timed(64, 1, 500.0, 1e9, 0.0))
     assert alone == pytest.approx(500.0)
+
+
+@pytest.mark.parametrize("age_s", [60.0, SETTLED_S, 1e6])
+def test_a_liar_that_evades_probes_counts_as_a_usual_server_for_ever(age_s: float) -> None:
+    """It says that it is busy whenever it is to be measured."""
+    honest = [server(f"s{n}", 0, 8, throughput=float(20 + 3 * n)) for n in range(40)]
+    swarm = model(8, *honest, server("liar", 0, 8, throughput=1_000.0))
+    evidence = {s.peer_id: Evidence((s.record.throughput or 0.0,), age_s) for s in honest}
+    evidence[peer_id("liar")] = Evidence((), age_s)
+    belief = believed_rates(swarm, evidence)[peer_id("liar")]
+    assert belief.believed == 78.5, "the middle of the measured"
+    assert belief.basis in (Basis.UNMEASURED, Basis.NEWCOMER) and "no more than a usual server" in belief.reason
+    slow = believed_rates(model(8, *honest, server("slow", 0, 8, throughput=5.0)), evidence)[peer_id("slow")]
+    assert (slow.believed, slow.basis) == (5.0, Basis.REPORTED), "nobody gains by a small word"
+
+
+def test_in_a_small_swarm_too_half_of_the_others_are_enough() -> None:
+    three = model(4, *(server(name, 0, 4, throughput=10.0) for name in "ab"), server("liar", 0, 4, throughput=500.0))
+    one = {peer_id("a"): Evidence((10.0,), 1e5)}
+    assert believed_rates(three, one)[peer_id("liar")].believed == 10.0
+    assert believed_rates(three, {peer_id("liar"): Evidence((), 1e5)})[peer_id("liar")].basis is Basis.CROWD
+
+
+def test_where_hardly_anybody_is_measured_nobody_is_an_exception() -> None:
+    swarm = model(4, *(server(f"s{n}", 0, 4, throughput=10.0 + n) for n in range(20)))
+    few = {peer_id(f"s{n}"): Evidence((10.0,), 1e5) for n in range(9)}
+    settled = few | {peer_id(f"s{n}"): Evidence((), 1e5) for n in range(9, 20)}
+    bases = {belief.basis for belief in believed_rates(swarm, settled).values()}
+    assert Basis.UNMEASURED not in bases

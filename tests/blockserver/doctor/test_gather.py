@@ -24,8 +24,11 @@ from blockserver.doctor.findings import Level
 from blockserver.doctor.gather import gather, look_at_folder, look_at_gpus, look_at_identity
 from blockserver.doctor.report import diagnose
 from blockserver.doctor.wishes import Wishes
+from blockserver.model.facts import read_facts
+from blockserver.serving import loading
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import LOOPBACK, Node, make_identity
+from swarm.errors import LocalError
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import coordinator
@@ -49,6 +52,7 @@ def wishes(tiny: tuple[Path, PreTrainedModel], tmp_path: Path) -> Wishes:
         announce=(),
         identity_path=None,
         dtype="float32",
+        quant_type="none",
         token=None,
         hub="http://127.0.0.1:9",
         cache_dir=tmp_path,
@@ -240,3 +244,17 @@ async def test_a_model_that_is_none(wishes: Wishes, tmp_path: Path) -> None:
     facts: Facts = await gather(replace(wishes, model=str(tmp_path)))
     assert facts.model_problem is not None
     assert "config.json" in facts.model_problem
+
+
+async def test_memory_is_reckoned_in_the_precision_that_is_to_be_served(
+    wishes: Wishes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a model whose blocks are large enough to be quantised, unlike those of a tiny one."""
+    facts = replace(read_facts(Path(str(wishes.model))), parameters_per_block=2_000_000, quantisable_per_block=2_000_000)
+    monkeypatch.setattr(loading, "read_model", lambda config: facts)
+    plain, small = [(await gather(replace(wishes, quant_type=kind))) for kind in ("none", "nf4")]
+    assert plain.memory.block_bytes is not None and small.memory.block_bytes is not None
+    assert small.memory.block_bytes < plain.memory.block_bytes / 6
+    assert "--quant-type nf4" in small.arguments and "--quant-type" not in plain.arguments
+    with pytest.raises(LocalError, match="--quant-type nf5"):
+        replace(wishes, quant_type="nf5")

@@ -15,7 +15,9 @@ from coordinator.desk.board import Known, Promised
 from coordinator.models import Lease
 from monitor.models import Crawl
 from monitor.queries import watch
-from swarm.snapshot import Model, PeerState, Server
+from swarm.coverage import coverage
+from swarm.operators import operators_of
+from swarm.snapshot import Model, Outcome, PeerState, Server, Visit
 from swarm.wire.spans import Span
 from tests.coordinator.desk.people import logged_in
 from tests.coordinator.seeding import SWARM, seen
@@ -69,6 +71,25 @@ def test_where_nothing_needs_action_the_next_risk_is_said() -> None:
     swarm = model(4, *(named(server(n, 0, 4), "ada") for n in "ab"), *(server(n, 0, 2) for n in "cd"), server("e", 2, 4))
     assert told(swarm) == []
     assert board.next_risk([swarm]) == "Next risk: blocks 2–3 of tiny-hf, with 1 server left if ada leaves."
+
+
+def test_page_board_and_planner_mean_the_same_by_one_network() -> None:
+    """Whatever its servers call themselves, and without a word of where it is."""
+    servers = [
+        replace(server(name, 0, 4), visit=Visit(peer_id(name), 0.0, Outcome.ANSWERED, network="5f4dcc3b5aa765d6"))
+        for name in "ab"
+    ]
+    swarm = model(4, *servers)
+    (row,) = board.rows(SWARM, swarm, NOTHING)
+    assert (row.kind, row.what, row.left, row.largest) == (
+        "risk",
+        "all in one network or of one operator",
+        0,
+        "the network of a",
+    )
+    assert coverage(swarm).sentence().endswith("but those of blocks 0–3 are all in one network")
+    assert operators_of(swarm)[peer_id("a")] == operators_of(swarm)[peer_id("b")]
+    assert "5f4dcc3b5aa765d6" not in repr(row) + coverage(swarm).sentence()
 
 
 def test_nameless_servers_stand_for_themselves() -> None:
