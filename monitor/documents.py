@@ -68,6 +68,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "prefix": model.prefix,
         "repository": model.repository,
         "num_blocks": model.num_blocks,
+        "size_known": not model.at_least,
         "conflict": model.conflict or None,
         "verdict": item.verdict.value,
         "sentence": item.sentence,

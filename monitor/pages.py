@@ -103,6 +103,7 @@ class ModelPage:
     repository: str | None
     repository_url: str | None
     num_blocks: int
+    size: str
     banner: Banner
     notices: tuple[Notice, ...]
     checked: Checked | None
@@ -176,6 +177,7 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         repository=model.repository,
         repository_url=model.repository if web else None,
         num_blocks=model.num_blocks,
+        size=size_words(model),
         banner=said,
         notices=notices(seen),
         checked=checked(published),
@@ -240,7 +242,7 @@ def _overall(seen: Watch, cards: tuple[ModelCard, ...]) -> tuple[str, str, str]:
 def _card(published: Published, item: Standing) -> ModelCard:
     covered, model = item.coverage, item.model
     online = sum(server.state is PeerState.ONLINE for server in model.servers)
-    facts = [f"{model.num_blocks} blocks", f"{online} {'server' if online == 1 else 'servers'} online"]
+    facts = [size_words(model), f"{online} {'server' if online == 1 else 'servers'} online"]
     if not item.stale and covered.min_redundancy is not None:
         facts.append(f"lowest redundancy {covered.min_redundancy}")
     if not item.stale and covered.bottleneck is not None and covered.bottleneck.throughput is not None:
@@ -248,6 +250,12 @@ def _card(published: Published, item: Standing) -> ModelCard:
     levels = [level_of(block.redundancy) for block in covered.blocks]
     said = banner(published, item)
     return ModelCard(model.prefix, name_of(model), said, model.num_blocks, strip(levels), tuple(facts), item.stale)
+
+
+def size_words(model: Model) -> str:
+    """`80 blocks`, or `at least 9 blocks`."""
+    blocks = "1 block" if model.num_blocks == 1 else f"{model.num_blocks} blocks"
+    return f"at least {blocks}" if model.at_least else blocks
 
 
 def _bootstraps(seen: Watch) -> tuple[BootstrapLine, ...]:

@@ -56,6 +56,7 @@ REASONS = {
     "throughput": "a throughput that is no positive number",
     "model-size": "a number of blocks that no model has",
     "too-many-models": "a model beyond what one check can read",
+    "not-sized-yet": "a model without a usable size, whose turn to be looked through has not come",
 }
 
 

@@ -55,10 +55,11 @@ def banner(published: Published, item: Standing) -> Banner:
     if item.verdict is Verdict.UNKNOWN:
         words = f"{name}: {item.sentence.replace('unknown: ', 'unknown — ', 1)}"
     served = sum(bool(block.online) for block in covered.blocks)
+    blocks = f"{item.model.num_blocks} blocks{' that were seen' if item.model.at_least else ''}"
     all_are = served == item.model.num_blocks
-    detail = f"All {served} blocks are served." if all_are else f"{served} of {item.model.num_blocks} blocks are served."
+    detail = f"All {blocks} are served." if all_are else f"{served} of {blocks} are served."
     if item.stale:
-        detail = f"When last checked, {served} of {item.model.num_blocks} blocks were served."
+        detail = f"When last checked, {served} of {blocks} were served."
     return Banner(
         level=item.verdict.value,
         symbol=SYMBOLS[item.verdict],

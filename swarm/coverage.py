@@ -46,6 +46,13 @@ class Coverage:
     holes: tuple[Span, ...]
     thin: tuple[Span, ...]
     unread: tuple[Span, ...]
+    at_least: bool = False
+
+    @property
+    def unseen(self) -> tuple[Span, ...]:
+        """What nobody can say anything of: blocks that could not be read, and the one after the last that was ever seen."""
+        beyond = len(self.blocks)
+        return (*self.unread, Span(beyond, beyond + 1)) if self.at_least else self.unread
 
     @property
     def min_redundancy(self) -> int | None:
@@ -62,8 +69,10 @@ class Coverage:
         """What a visitor needs to know, in one line: can I use it now?"""
         if self.verdict is Verdict.BROKEN:
             return f"cannot run: {in_words(self.holes)} {_has(self.holes)} no server"
-        if self.verdict is Verdict.UNKNOWN:
+        if self.unread:
             return f"unknown: {in_words(self.unread)} could not be read"
+        if self.at_least:
+            return f"unknown: {at_least_words(len(self.blocks))}"
         if self.verdict is Verdict.THIN:
             return f"runs, but {in_words(self.thin)} {_has(self.thin)} only one server"
         return "runs; every block has two or more servers"
@@ -85,7 +94,13 @@ def coverage(model: Model) -> Coverage:
     holes = runs(block.index for block in blocks if block.redundancy == 0)
     unread = runs(block.index for block in blocks if block.redundancy is None)
     thin = runs(block.index for block in blocks if block.redundancy is not None and 0 < block.redundancy < THIN_REDUNDANCY)
-    return Coverage(model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread)
+    verdict = _verdict(holes, bool(unread) or model.at_least, thin)
+    return Coverage(model.prefix, blocks, verdict, holes, thin, unread, model.at_least)
+
+
+def at_least_words(num_blocks: int) -> str:
+    blocks = "block" if num_blocks == 1 else "blocks"
+    return f"at least {num_blocks} {blocks} seen; how many the model has is not known"
 
 
 def _holders(model: Model, state: PeerState) -> list[list[Server]]:
@@ -103,10 +118,10 @@ def _sum_of_known(servers: list[Server]) -> float | None:
     return sum(sorted(known)) if known else None
 
 
-def _verdict(holes: tuple[Span, ...], unread: tuple[Span, ...], thin: tuple[Span, ...]) -> Verdict:
+def _verdict(holes: tuple[Span, ...], unseen: bool, thin: tuple[Span, ...]) -> Verdict:
     if holes:
         return Verdict.BROKEN
-    if unread:
+    if unseen:
         return Verdict.UNKNOWN
     return Verdict.THIN if thin else Verdict.COMPLETE
 

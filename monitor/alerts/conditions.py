@@ -91,7 +91,9 @@ def _model(wish: Wish, look: Look) -> Finding:
     if title is not None:
         return Finding(True, look.seen_at, f"{title}. The model cannot run.")
     # A gap that only one look has seen is neither.
-    return _nothing(look) if item.coverage.holes else Finding(False, look.seen_at, f"{wish.prefix} {item.sentence}.")
+    if item.coverage.holes or item.model.at_least:
+        return _nothing(look)
+    return Finding(False, look.seen_at, f"{wish.prefix} {item.sentence}.")
 
 
 def _redundancy(wish: Wish, look: Look) -> Finding:
@@ -104,7 +106,7 @@ def _redundancy(wish: Wish, look: Look) -> Finding:
         fewest = min(servers for _, servers in known)
         words = f"{wish.prefix}: {in_words(runs(low))} below the target of {wish.target}; the fewest is {fewest}."
         return Finding(True, look.seen_at, words)
-    if item.coverage.unread:
+    if item.coverage.unseen:
         return _nothing(look)
     return Finding(False, look.seen_at, f"{wish.prefix}: every block has {wish.target} or more servers.")
 

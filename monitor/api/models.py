@@ -52,11 +52,15 @@ class ModelPart(Fresh):
     swarm: str = Field(examples=["main"])
     prefix: Prefix
     repository: str | None = Field(description="Where its weights are, as its servers say", examples=["org/Llama-2-70b-hf"])
-    num_blocks: int = Field(description="Blocks of the whole model", examples=[80], ge=1)
+    num_blocks: int = Field(description="Blocks of the whole model; see size_known", examples=[80], ge=1)
+    size_known: bool = Field(
+        description="Whether the index of models says how many blocks it has; where not, num_blocks is what was seen of it",
+        examples=[True],
+    )
     conflict: str | None = Field(description="What the index of models holds against this", examples=[None])
     verdict: Literal["complete", "thin", "broken", "unknown"] = Field(
         description="`complete`: every block has two servers or more; `thin`: some have one; `broken`: some have none;"
-        " `unknown`: the swarm, or a key that matters, could not be read",
+        " `unknown`: the swarm, or a key that matters, could not be read, or nobody says how large the model is",
         examples=["complete"],
     )
     sentence: str = Field(description="The same for people", examples=["runs; every block has two or more servers"])
