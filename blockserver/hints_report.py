@@ -48,12 +48,15 @@ def report(item: dict[str, Any], num_blocks: int | None) -> dict[str, Any]:
         holes, thin = _spans(item["holes"]), _spans(item["thin"])
     except (KeyError, TypeError, ValueError) as error:
         raise RemoteError(f"the site describes a model in an unknown form ({type(error).__name__}: {error})") from error
-    placement = choose_span(model, num_blocks) if num_blocks else None
+    seen = not item.get("stale", False)
+    placement = choose_span(model, num_blocks) if num_blocks and seen else None
     return {
         "prefix": model.prefix,
         "num_blocks": model.num_blocks,
         "no_server": [[span.start, span.end] for span in holes],
         "one_server": [[span.start, span.end] for span in thin],
+        "not_read": [list(pair) for pair in item["unread"]],
+        "not_known": str(item.get("sentence") or "unknown") if item.get("verdict") == "unknown" else None,
         "advice": {
             "start": placement.span.start,
             "end": placement.span.end,
@@ -71,7 +74,11 @@ def lines_of(item: dict[str, Any]) -> Text:
         spans = _spans(item[key])
         if spans:
             lines.append(Text.assemble("  ", (f"{words}: ", style), in_words(spans)))
-    if len(lines) == 1:
+    if item["not_known"]:
+        lines.append(Text(f"  {item['not_known']}"))
+    elif item["not_read"]:
+        lines.append(Text(f"  could not be read: {in_words(_spans(item['not_read']))}"))
+    elif len(lines) == 1:
         lines.append(Text("  every block has two servers or more"))
     advice = item["advice"]
     if advice:
@@ -95,7 +102,7 @@ def _model(item: dict[str, Any]) -> Model:
         for one in item["servers"]
     ]
     unread = frozenset(block for span in _spans(item["unread"]) for block in span)
-    return Model(str(item["prefix"]), int(item["num_blocks"]), None, tuple(servers), unread)
+    return Model(str(item["prefix"]), int(item["num_blocks"]), None, tuple(servers), unread, at_least=item.get("size_known") is False)
 
 
 def _spans(pairs: list[list[int]]) -> list[Span]:

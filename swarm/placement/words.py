@@ -12,6 +12,11 @@ def without_server(blocks: Iterable[int]) -> str:
     return f"{in_words(spans)} {has(blocks)} no server"
 
 
+def nothing_known(blocks: Iterable[int]) -> str:
+    """Of blocks whose keys nobody answered for and that nobody is known to serve: they may well have servers."""
+    return f"{in_words(runs(blocks))} could not be read"
+
+
 def thin(blocks: Iterable[int], count: int) -> str:
     servers = "only one server" if count == 1 else f"{count} servers, the fewest of all"
     return f"{in_words(runs(blocks))} {has(blocks)} {servers}"

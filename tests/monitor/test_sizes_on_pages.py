@@ -50,7 +50,7 @@ def test_page_overview_json_badge_and_metrics_say_that_it_is_not_known(client: C
     told = client.get("/api/v1/models/tiny-hf").json()
     assert (told["verdict"], told["sentence"], told["size_known"]) == ("unknown", f"unknown: {WORDS}", False)
     assert told["route"]["exists"] is None and told["min_redundancy"] is None
-    assert "unknown" in client.get("/m/tiny-hf/badge.svg").content.decode()
+    assert "unknown" in client.get("/badge/tiny-hf.svg").content.decode()
     metrics = client.get("/metrics").content.decode()
     assert 'swarm_model_complete{model="tiny-hf"}' not in metrics and 'blocks_online_min{model="tiny-hf"}' not in metrics
 
