@@ -5,7 +5,7 @@ A state is always symbol, word and colour: each level differs by the number or s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitor.published import Published, Standing, ago, name_of
 from monitor.tables import lost_on, parting
@@ -96,7 +96,8 @@ def _how_far(published: Published, prefix: str, coming: set[str]) -> str:
 
 
 def cells(item: Standing) -> tuple[Cell, ...]:
-    return tuple(_cell(block) for block in item.coverage.blocks)
+    found = (_cell(block) for block in item.coverage.blocks)
+    return tuple(replace(cell, label=f"{cell.label}, when last checked") for cell in found) if item.stale else tuple(found)
 
 
 def _cell(block: Block) -> Cell:

@@ -46,6 +46,18 @@ class Canary(Document):
     seconds: float | None = Field(description="How long it took", examples=[1.8])
 
 
+class WhenLastSeen(Document):
+    """How the model stood in the last snapshot that was believed, at `observed_at`."""
+
+    verdict: Literal["complete", "thin", "broken", "unknown"] = Field(examples=["complete"])
+    holes: list[Pair] = Field(description="Blocks that had no server online", examples=[[]])
+    thin: list[Pair] = Field(description="Blocks that had one server online", examples=[[]])
+    unread: list[Pair] = Field(description="Blocks whose key nobody answered for", examples=[[]])
+    min_redundancy: int | None = Field(examples=[2])
+    bottleneck: Bottleneck | None = Field(description="Null where no server said how fast it was")
+    blocks: list[int | None] = Field(description="Servers online on each block, from block 0", examples=[[2, 3]])
+
+
 class ModelPart(Fresh):
     """Can this model be used now, and if not, what is missing?"""
 
@@ -65,14 +77,19 @@ class ModelPart(Fresh):
     )
     sentence: str = Field(description="The same for people", examples=["runs; every block has two or more servers"])
     since: Moment | None = Field(description="When the verdict became this, as far as the monitor saw")
-    holes: list[Pair] = Field(description="Blocks without a server online", examples=[[]])
-    thin: list[Pair] = Field(description="Blocks with one server online", examples=[[]])
-    unread: list[Pair] = Field(description="Blocks whose key nobody answered for: they may have servers", examples=[[]])
+    holes: list[Pair] = Field(description="Blocks without a server online; empty while stale", examples=[[]])
+    thin: list[Pair] = Field(description="Blocks with one server online; empty while stale", examples=[[]])
+    unread: list[Pair] = Field(
+        description="Blocks whose key nobody answered for: they may have servers; all of them while stale", examples=[[]]
+    )
     route: Route
+    when_last_seen: WhenLastSeen | None = Field(
+        description="How it was, while nobody sees how it is; null where it is not stale"
+    )
     min_redundancy: int | None = Field(
         description="Servers online on the block with the fewest; null where not known", examples=[2]
     )
-    bottleneck: Bottleneck | None = Field(description="Null where no server says how fast it is")
+    bottleneck: Bottleneck | None = Field(description="Null where no server says how fast it is, and while stale")
     servers: list[ServerPart] = Field(description="In order of their first block; then those that left within the last hour")
     blocks: list[int | None] = Field(
         description="Servers online on each block, from block 0; null where not known", examples=[[2, 3]]

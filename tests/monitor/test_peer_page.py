@@ -92,7 +92,7 @@ def test_a_blind_monitor_says_unknown_of_a_server_too(client: Client, monkeypatc
     store(failure(NOW + 30))
     at(monkeypatch, NOW + 600)
     html = page(client, "a")
-    assert "Unknown — online, serving block 0 of tiny-hf" in html and "If it left" not in html
+    assert "Unknown — when last checked, 10 min ago: online, serving block 0 of tiny-hf" in html and "If it left" not in html
 
 
 def test_its_day_and_its_moves_are_told_in_words(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
