@@ -102,7 +102,9 @@ def _model(item: dict[str, Any]) -> Model:
         for one in item["servers"]
     ]
     unread = frozenset(block for span in _spans(item["unread"]) for block in span)
-    return Model(str(item["prefix"]), int(item["num_blocks"]), None, tuple(servers), unread, at_least=item.get("size_known") is False)
+    return Model(
+        str(item["prefix"]), int(item["num_blocks"]), None, tuple(servers), unread, at_least=item.get("size_known") is False
+    )
 
 
 def _spans(pairs: list[list[int]]) -> list[Span]:

@@ -231,7 +231,7 @@ def _advice(server: Server) -> tuple[str, ...]:
         "Clients behind the same relay may still reach it.",
         "Look whether the process still runs: sepal status.",
         "Open its port in the firewall and on the router, or serve through a relay.",
-        "Run sepal doctor --net on the machine: it names what is closed.",
+        "Run sepal doctor on the machine, with the same arguments as sepal serve: it names what is closed.",
     )
 
 

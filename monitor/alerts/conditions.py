@@ -11,6 +11,7 @@ from functools import cached_property
 
 from monitor.alerts.rules import Finding, Topic
 from monitor.published import MISSED_INTERVALS, Standing, Watch, standings
+from monitor.rates.facts import CANARY_COUNTS_S
 from monitor.times import Moment
 from swarm.snapshot import PeerState, Server
 from swarm.wire.spans import in_words, runs
@@ -76,6 +77,7 @@ def _found(wish: Wish, look: Look) -> Finding:
         Topic.PEER: _peer,
         Topic.BOOTSTRAP: _bootstrap,
         Topic.BLIND: _blind,
+        Topic.CANARY: _canary,
     }[wish.topic](wish, look)
 
 
@@ -145,6 +147,21 @@ def _bootstrap(wish: Wish, look: Look) -> Finding:
         words = f"None of the {total} bootstrap peers answers ({listed}): {why}."
         return Finding(True, last.finished_at, words, level=2)
     return Finding(True, last.finished_at, f"{len(down)} of {total} bootstrap peers do not answer ({listed}).")
+
+
+def _canary(wish: Wish, look: Look) -> Finding:
+    """A run is a look of its own, so that a second one must bear it out; it needs no crawl that sees the swarm."""
+    published = look.seen.published
+    canary = published.canaries.get(wish.prefix) if published is not None else None
+    if canary is None or look.seen.read_at - canary.at > CANARY_COUNTS_S:
+        return _nothing(look)
+    if canary.outcome == "expected":
+        return Finding(False, canary.at, f"The canary through {wish.prefix} was answered as expected.")
+    if canary.outcome == "unexpected":
+        through = ", ".join(f"…{peer[-6:]}" for peer in canary.peers) or "servers that it did not name"
+        return Finding(True, canary.at, f"The canary through {wish.prefix} got an unexpected answer, by {through}.")
+    why = canary.detail or "the reason is not known"
+    return Finding(True, canary.at, f"The canary through {wish.prefix} got no answer: {why}.")
 
 
 def _blind(wish: Wish, look: Look) -> Finding:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CANARY_COUNTS_S = 1_800.0
+"""Canaries run every five minutes; of one that has missed six of those nobody can say how it would end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:

@@ -58,7 +58,11 @@ def test_an_unreachable_server_gets_the_reason_and_what_to_do(client: Client) ->
     seed(model(4, unreachable("a", 0, 4, detail="no answer within 5 s")))
     html = page(client, "a")
     assert "Unreachable: announced for blocks 0–3 of tiny-hf, but it does not answer us" in html
-    assert "no answer within 5 s" in html and "sepal doctor --net" in html and "Nothing would change" in html
+    assert (
+        "no answer within 5 s" in html
+        and "Run sepal doctor on the machine, with the same arguments as sepal serve" in html
+        and "Nothing would change" in html
+    )
 
 
 def test_a_server_that_is_gone_is_remembered_with_how_it_left(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
