@@ -22,7 +22,7 @@ _LOCAL_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
 def join_addresses(app_configs: Sequence[Any] | None = None, **more: Any) -> list[checks.CheckMessage]:
     """Registered as a system check, so that `migrate` says it too."""
     public = not _is_near(urlsplit(settings.SEPAL_URL).hostname or "")
-    given = [("SEPAL_JOIN_ADDRESSES", settings.SEPAL_JOIN_ADDRESSES)]
+    given: list[tuple[str, Sequence[str]]] = [("SEPAL_JOIN_ADDRESSES", settings.SEPAL_JOIN_ADDRESSES)]
     given += [(f"join_addresses of swarm {item['name']}", item.get("join_addresses") or ()) for item in settings.SEPAL_SWARMS]
     return [message for where, listed in given for message in complaints(where, listed, public=public)]
 

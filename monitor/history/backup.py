@@ -123,8 +123,9 @@ def _person(column: str) -> sql.Composed:
 def _users() -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
     """The table of people, their name's column and their number's."""
     model = get_user_model()
-    assert model._meta.pk is not None
-    return sql.Identifier(model._meta.db_table), sql.Identifier(model.USERNAME_FIELD), sql.Identifier(model._meta.pk.column)
+    number = model._meta.pk.column if model._meta.pk is not None else None
+    assert number is not None  # every table of Django's has one
+    return sql.Identifier(model._meta.db_table), sql.Identifier(model.USERNAME_FIELD), sql.Identifier(number)
 
 
 def _put_people(path: Path, part: Part, person: str) -> int:
