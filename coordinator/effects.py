@@ -32,6 +32,8 @@ class Effect:
 
     def _running(self) -> list[str]:
         was, now = self.before.verdict, self.after.verdict
+        if was is Verdict.BROKEN and now is Verdict.UNKNOWN:
+            return [f"no block is known to be missing any more; {self.after.sentence().removeprefix('unknown: ')}"]
         if was is Verdict.BROKEN and now is not Verdict.BROKEN:
             return ["the model runs again"]
         if was is not Verdict.BROKEN and now is Verdict.BROKEN:
@@ -47,7 +49,9 @@ class Effect:
         return [f"lowest redundancy {was} → {now}"]
 
     def _thin(self) -> list[str]:
-        was, now = (sum(map(len, cover.thin)) for cover in (self.before, self.after))
+        # A block of which nothing was known before has not got thin by what comes to it.
+        known = {block.index for block in self.before.blocks if block.redundancy is not None}
+        was, now = (len({b for span in cover.thin for b in span} & known) for cover in (self.before, self.after))
         return [f"blocks with only one server {was} → {now}"] if was != now else self._together()
 
     def _together(self) -> list[str]:

@@ -16,9 +16,10 @@ from coordinator.shown import shown
 from coordinator.sight import prospects_of
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, Link, Panel, register, register_link, register_loading, register_panel
-from monitor.published import Loading, Watch
-from swarm.coverage import coverage
+from monitor.published import Loading, Standing, Watch, standings
+from swarm.coverage import Coverage, at_least_words, coverage
 from swarm.wire.hints import ReasonCode
+from swarm.wire.spans import in_words
 
 SHOWN_FOR = timedelta(minutes=15)
 """How long a closed lease stays on the page: long enough to see how a hole was repaired."""
@@ -98,25 +99,41 @@ def register_needs() -> None:
 
 
 def most_needed(seen: Watch) -> list[dict[str, Any]]:
-    """The first few hints of the models that need them most, for the overview; none where every block has plenty."""
-    if seen.published is None:
+    """The first few hints of the models that need them most, for the overview; and in words what is not known, or that nothing
+    is missing."""
+    if seen.published is None or not seen.sees or not seen.published.snapshot.models:
         return []
     lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
     prospects = {prefix: prospects_of(seen.swarm, prefix) for prefix in lowest}
     found = [item for item in needed(seen.published, None, USUAL_BLOCKS, prospects) if (lowest[item.prefix] or 0) < PLENTY]
+    unknown = [item for item in standings(seen.published) if item.coverage.unseen]
     ranked = sorted(
         (
             (turn, order, item, card)
             for order, item in enumerate(found)
             for turn, card in enumerate(item.cards)
-            if card.effect != NOTHING
+            if card.effect != NOTHING and card.reason_code is not ReasonCode.BLIND
         ),
         key=lambda entry: (entry[3].reason_code is not ReasonCode.HOLE, entry[0], entry[1]),
     )
-    return [
+    shown_cards = [
         {"prefix": item.prefix, "blocks": card.blocks, "reason": card.reason, "effect": card.effect}
         for _, _, item, card in ranked[:NEEDED_SHOWN]
     ]
+    if unknown:
+        return [*shown_cards, {"said": f"Not all of it is known: {_unknown(unknown)}."}]
+    if not found:
+        return [{"said": "Nothing is missing: every block has six servers or more.", "faster": True}]
+    return shown_cards or [{"said": "Nothing more helps now: what is missing is on its way."}]
+
+
+def _unknown(items: list[Standing]) -> str:
+    """`of tiny-hf blocks 0–3 could not be read`, for each model."""
+    return "; ".join(f"of {item.model.prefix} {_unseen(item.coverage)}" for item in items)
+
+
+def _unseen(covered: Coverage) -> str:
+    return f"{in_words(covered.unread)} could not be read" if covered.unread else at_least_words(len(covered.blocks))
 
 
 def register_chat() -> None:

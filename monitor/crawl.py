@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b
 from itertools import chain
 from typing import Protocol
 
 from monitor.probe import Known, Target, targets, visit_all
 from monitor.progress import Stage, Tell, untold
+from monitor.sizes import Size, Stood, evidence, settled, stood
+from monitor.wanted import Wanted, beyond, wanted
 from swarm.errors import SwarmError
 from swarm.skew import with_skew
 from swarm.snapshot import (
     AddressState,
-    Dropped,
     Index,
     PeerState,
     Reading,
@@ -26,19 +26,9 @@ from swarm.snapshot import (
     Visit,
     assemble,
     read_index,
-    size_from_keys,
 )
-from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
-
-MAX_KEYS = 60_000
-"""Block keys read in one crawl: ten times the largest public swarm. The index is open to anyone, and each entry costs its
-blocks; models that have servers come first."""
-SIZED_AT_ONCE = 8
-"""Prefixes whose size is looked for in one crawl."""
-SIZED_UP_TO = 256
-"""Blocks that such a prefix is looked for under: twice the largest open model."""
 
 
 class Reader(Protocol):
@@ -122,24 +112,43 @@ async def crawl(
         if found.unread:
             return replace(report, finished_at=clock(), failure="the index of models could not be read")
         servers = _by_peer(previous)
-        index = read_index(found, {prefix: record for prefix, record in known.items() if _serves(servers, prefix)})
-        wanted = {**known, **index.models}
-        wanted.update(await _sized(reader, look_for, index.unsized, wanted.keys(), clock))
-        models, too_many = _affordable(wanted, servers)
-        readings = await _blocks(reader, models, tell)
+        before = _stood(known, previous)
+        index = read_index(found, {p: r for p, r in known.items() if _serves(servers, p) and not before[p].at_least})
+        chosen = wanted(index, before, look_for, servers.keys(), previous)
+        keys, readings = await _read(reader, chosen, tell)
         at = clock()
-        visits = await _visits(reader, targets(models, readings, servers, at), tell)
+        visits = await _visits(reader, targets(_as_models(keys), readings, servers, at), tell)
         routes = await reader.routes()
         # A p2pd that died in the meantime makes every visit fail: that says nothing about the servers.
         await reader.check_alive()
     except SwarmError as error:
         return replace(report, finished_at=clock(), failure=str(error))
-    snapshot = _snapshot(swarm, at, models, readings, _by_route(visits, routes), servers, index)
-    snapshot = replace(snapshot, dropped=(*index.dropped, *too_many, *snapshot.dropped))
-    snapshot = with_skew(snapshot, previous)
-    unread = sum(len(reading.unread) for reading in readings.values())
+    found_in = _Findings(at, keys, readings, _by_route(visits, routes), servers, index)
+    snapshot = _snapshot(swarm, found_in, before, known)
+    # The first one that waits is whose turn it is next: it must not drown in what else was left out.
+    dropped = (*chosen.waiting[:1], *index.dropped, *chosen.too_many, *snapshot.dropped, *chosen.waiting[1:])
+    snapshot = with_skew(replace(snapshot, dropped=dropped), previous)
+    unread = sum(len(model.unread_blocks) for model in snapshot.models)
     indexed = frozenset(index.models) | index.unsized
     return replace(report, finished_at=clock(), snapshot=snapshot, keys_unread=unread, indexed=indexed)
+
+
+@dataclass(frozen=True, slots=True)
+class _Findings:
+    """What one crawl brought: `keys` holds by prefix how many block keys were read, `servers` those seen before."""
+
+    at: float
+    keys: Mapping[str, int]
+    readings: Mapping[str, Reading]
+    visits: Mapping[str, Mapping[str, Visit]]
+    servers: Known
+    index: Index
+
+    def size(self, prefix: str, before: Stood | None) -> Size | None:
+        claims = frozenset(self.index.claims.get(prefix, ()))
+        reading, answers = self.readings.get(prefix, Reading({})), self.visits.get(prefix, {})
+        known = self.servers.get(prefix, {})
+        return settled(before, evidence(prefix, claims, reading, self.keys[prefix], answers, known, self.at))
 
 
 async def _canary(reader: Reader) -> bool:
@@ -160,12 +169,22 @@ async def _index(reader: Reader) -> Reading:
     return await reader.read_index()
 
 
-async def _blocks(reader: Reader, models: Mapping[str, ModelRecord], tell: Tell) -> dict[str, Reading]:
-    sizes = {prefix: record.num_blocks for prefix, record in models.items()}
+async def _blocks(reader: Reader, sizes: Mapping[str, int], tell: Tell) -> dict[str, Reading]:
     keys = sum(sizes.values())
-    tell(Stage.MODELS, len(models), len(models))
+    tell(Stage.MODELS, len(sizes), len(sizes))
     tell(Stage.BLOCKS, 0, keys)
     return await reader.read_blocks(sizes, lambda done: tell(Stage.BLOCKS, done, keys))
+
+
+async def _read(reader: Reader, chosen: Wanted, tell: Tell) -> tuple[dict[str, int], dict[str, Reading]]:
+    """How many block keys were read of each model, and what stands there: one more than was wanted, and all that there could
+    be where somebody stands under that."""
+    keys = {prefix: count + 1 for prefix, count in chosen.keys.items()}
+    readings = await _blocks(reader, keys, tell)
+    more = beyond(chosen, readings)
+    if more:
+        readings = {**readings, **await reader.read_blocks(more)}
+    return {**keys, **more}, readings
 
 
 async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
@@ -181,59 +200,53 @@ async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str,
     return await visit_all(visit, chosen)
 
 
-def _snapshot(
-    swarm: str,
-    at: float,
-    models: Mapping[str, ModelRecord],
-    readings: Mapping[str, Reading],
-    visits: Mapping[str, Mapping[str, Visit]],
-    known: Known,
-    index: Index,
-) -> Snapshot:
-    conflicts = dict(index.conflicts)
-    for prefix in sorted(index.unsized & models.keys()):
-        conflicts[prefix] = "its entry in the index of models cannot be used; its size is what its block keys show"
+def _records(sizes: Mapping[str, Size], index: Index, known: Mapping[str, ModelRecord]) -> dict[str, ModelRecord]:
+    """With the repository of whoever named the size that stands."""
+    believed = {**known, **index.models}
+    found: dict[str, ModelRecord] = {}
+    for prefix, size in sizes.items():
+        record = believed.get(prefix)
+        if record is None or record.num_blocks != size.num_blocks:
+            record = index.claims.get(prefix, {}).get(size.num_blocks, record)
+        found[prefix] = ModelRecord(size.num_blocks, record.repository if record is not None else None)
+    return found
+
+
+def _as_models(keys: Mapping[str, int]) -> dict[str, ModelRecord]:
+    """Whoever stands under a key that was read is visited, however large the model is."""
+    return {prefix: ModelRecord(count, None) for prefix, count in keys.items()}
+
+
+def _stood(known: Mapping[str, ModelRecord], previous: Snapshot | None) -> dict[str, Stood]:
+    return {
+        prefix: stood(previous.model(prefix), record.num_blocks) if previous is not None else Stood(record.num_blocks)
+        for prefix, record in known.items()
+    }
+
+
+def _snapshot(swarm: str, found: _Findings, before: Mapping[str, Stood], known: Mapping[str, ModelRecord]) -> Snapshot:
+    sizes = {prefix: size for prefix in found.keys if (size := found.size(prefix, before.get(prefix))) is not None}
+    models = _records(sizes, found.index, known)
+    conflicts = _conflicts(found.index, sizes)
     parts = [
         # One model at a time: a peer may serve two models and hold its blocks of only one.
-        assemble(swarm, at, {prefix: record}, readings, visits.get(prefix, {}), (), known, conflicts)
-        for prefix, record in sorted(models.items())
+        assemble(swarm, found.at, {p: record}, found.readings, found.visits.get(p, {}), (), found.servers, conflicts)
+        for p, record in sorted(models.items())
     ]
     return Snapshot(
         swarm,
-        at,
-        tuple(chain.from_iterable(part.models for part in parts)),
+        found.at,
+        tuple(replace(model, at_least=sizes[model.prefix].at_least) for part in parts for model in part.models),
         tuple(chain.from_iterable(part.dropped for part in parts)),
     )
 
 
-async def _sized(
-    reader: Reader, look_for: Collection[str], unsized: Collection[str], known: Collection[str], clock: Callable[[], float]
-) -> dict[str, ModelRecord]:
-    """Models without a known size, as far as their block keys show it: those that the operator looks for, then those that the
-    index names. Of these as many as there is room for, drawn anew each time: anyone may name eight that come first."""
-    drawn = sorted(unsized, key=lambda prefix: blake2b(f"{clock()} {prefix}".encode()).digest())
-    chosen = [prefix for prefix in dict.fromkeys((*look_for, *drawn)) if prefix not in known]
-    chosen = chosen[: max(SIZED_AT_ONCE, len(look_for))]
-    if not chosen:
-        return {}
-    readings = await reader.read_blocks(dict.fromkeys(chosen, SIZED_UP_TO))
-    sizes = {prefix: size_from_keys(prefix, readings[prefix], clock()) for prefix in chosen}
-    return {prefix: ModelRecord(size, None) for prefix, size in sizes.items() if size is not None}
-
-
-def _affordable(wanted: Mapping[str, ModelRecord], servers: Known) -> tuple[dict[str, ModelRecord], list[Dropped]]:
-    """As many models as one crawl can read, those with servers first, then the smaller ones."""
-    models: dict[str, ModelRecord] = {}
-    dropped: list[Dropped] = []
-    left = MAX_KEYS
-    for prefix in sorted(wanted, key=lambda prefix: (prefix not in servers, wanted[prefix].num_blocks, prefix)):
-        if wanted[prefix].num_blocks > left:
-            detail = f"{wanted[prefix].num_blocks} blocks are more than are left of the {MAX_KEYS:,} that one crawl reads"
-            dropped.append(Dropped(MODELS_KEY, repr(prefix), "too-many-models", detail))
-            continue
-        models[prefix] = wanted[prefix]
-        left -= wanted[prefix].num_blocks
-    return models, dropped
+def _conflicts(index: Index, sizes: Mapping[str, Size]) -> dict[str, str]:
+    conflicts = dict(index.conflicts)
+    for prefix in index.unsized & sizes.keys():
+        basis = "its size is what its block keys show" if sizes[prefix].at_least else "its size is what stood before"
+        conflicts[prefix] = f"its entry in the index of models cannot be used; {basis}"
+    return {**conflicts, **{prefix: size.conflict for prefix, size in sizes.items() if size.conflict}}
 
 
 def _by_peer(previous: Snapshot | None) -> Known:

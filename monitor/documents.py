@@ -6,9 +6,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from monitor.extensions import registered
-from monitor.published import Published, Standing, Watch, beliefs, rfc3339, standing, standings
+from monitor.published import (
+    Published,
+    Standing,
+    Watch,
+    as_of_now,
+    beliefs,
+    coverage_as_of_now,
+    rfc3339,
+    server_as_of_now,
+    standing,
+    standings,
+)
 from monitor.rates.documents import canary_document, rate_fields
 from monitor.serving import cache_left_of, shown_state, version_of
+from swarm.coverage import Coverage
 from swarm.snapshot import Server
 from swarm.throughput import Belief
 from swarm.wire.spans import Span
@@ -59,35 +71,25 @@ def one_model_document(seen: Watch, prefix: str) -> dict[str, Any] | None:
 
 
 def model_document(published: Published, item: Standing) -> dict[str, Any]:
-    model, covered = item.model, item.coverage
-    slowest = covered.bottleneck
+    model = as_of_now(published, item.model)
+    covered = coverage_as_of_now(published, item.model)
     believed = beliefs(published, model)
-    servers = [*model.servers, *published.absent.get(model.prefix, ())]
+    servers = [*item.model.servers, *published.absent.get(model.prefix, ())]
     return {
         "swarm": published.snapshot.swarm,
         "prefix": model.prefix,
         "repository": model.repository,
         "num_blocks": model.num_blocks,
+        "size_known": not model.at_least,
         "conflict": model.conflict or None,
         "verdict": item.verdict.value,
         "sentence": item.sentence,
         "since": rfc3339(item.since) if item.since is not None else None,
-        "holes": _pairs(covered.holes),
-        "thin": _pairs(covered.thin),
-        "unread": _pairs(covered.unread),
-        "one_operator": _pairs(covered.together),
+        **_coverage(covered),
         "route": route_document(item),
-        "min_redundancy": None if item.stale else covered.min_redundancy,
-        "bottleneck": {
-            "block": slowest.index,
-            "throughput_tokens_per_second": slowest.throughput,
-            "reported_tokens_per_second": slowest.reported,
-        }
-        if slowest
-        else None,
+        "when_last_seen": {"verdict": item.coverage.verdict.value, **_coverage(item.coverage)} if item.stale else None,
         "servers": [server_document(published, model.prefix, server, believed) for server in servers],
         "canary": canary_document(published.canaries.get(model.prefix)),
-        "blocks": [block.redundancy for block in covered.blocks],
         **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
         "observed_at": rfc3339(published.snapshot.at),
         "snapshot_id": published.snapshot_id,
@@ -97,14 +99,35 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
     }
 
 
+def _coverage(covered: Coverage) -> dict[str, Any]:
+    slowest = covered.bottleneck
+    return {
+        "holes": _pairs(covered.holes),
+        "thin": _pairs(covered.thin),
+        "unread": _pairs(covered.unread),
+        "min_redundancy": covered.min_redundancy,
+        "one_operator": _pairs(covered.together),
+        "bottleneck": {
+            "block": slowest.index,
+            "throughput_tokens_per_second": slowest.throughput,
+            "reported_tokens_per_second": slowest.reported,
+        }
+        if slowest
+        else None,
+        "blocks": [block.redundancy for block in covered.blocks],
+    }
+
+
 def server_document(published: Published, prefix: str, server: Server, believed: Mapping[str, Belief]) -> dict[str, Any]:
-    """`believed` are the rates of this model's servers (`published.beliefs`)."""
+    """`believed` are the rates of this model's servers (`published.beliefs`). While nobody sees the swarm, it counts as not
+    checked."""
     sighting = published.sightings.get((prefix, server.peer_id))
     return {
         "peer_id": server.peer_id,
         "public_name": server.record.public_name,
-        "state": shown_state(server),
-        "state_since": rfc3339(sighting.state_since) if sighting else None,
+        "state": shown_state(server_as_of_now(published, server)),
+        "state_since": rfc3339(sighting.state_since) if sighting and not published.stale else None,
+        "state_when_last_seen": shown_state(server) if published.stale else None,
         "last_seen": rfc3339(sighting.last_seen) if sighting else None,
         "start": server.span.start,
         "end": server.span.end,
@@ -138,8 +161,8 @@ def route_document(item: Standing) -> dict[str, Any]:
     """A client's view: would a request find its way from the first block to the last, through servers with room for it?"""
     return {
         "exists": None if item.stale or item.route.unknown else item.route.exists,
-        "servers": list(item.route.peers),
-        "words": item.route.words,
+        "servers": [] if item.stale else list(item.route.peers),
+        "words": "not known: the swarm is not seen now" if item.stale else item.route.words,
     }
 
 

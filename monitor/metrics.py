@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from monitor.published import CrawlFacts, Standing, Watch, standings
+from monitor.published import CrawlFacts, Published, Standing, Watch, standings
+from monitor.rates.facts import CANARY_COUNTS_S
 from monitor.serving import FULL, QUARANTINED, cache_left_of, shown_state
 from swarm.answers.judging import Finding
 from swarm.answers.judging import Standing as AnswerStanding
@@ -35,6 +36,7 @@ class SwarmCollector(Collector):
         if published is not None and shown(self._seen):
             found = standings(published)
             yield from _model_metrics(found)
+            yield _canaries(published)
             yield from _block_metrics(found)
             absent = {prefix: [shown_state(s) for s in servers] for prefix, servers in published.absent.items()}
             yield _servers(found, absent)
@@ -97,6 +99,16 @@ def _model_metrics(found: Iterable[Standing]) -> Iterator[Metric]:
         if item.coverage.min_redundancy is not None and not item.stale:
             lowest.add_metric([item.model.prefix], item.coverage.min_redundancy)
     yield from (complete, lowest, routable, conflicts, _verdicts(found), _room(found))
+
+
+def _canaries(published: Published) -> Metric:
+    family = GaugeMetricFamily(
+        "swarm_canary_ok", "1 where the last text that was generated to try the model was the expected one", labels=["model"]
+    )
+    for prefix, canary in sorted(published.canaries.items()):
+        if published.read_at - canary.at <= CANARY_COUNTS_S:
+            family.add_metric([prefix], float(canary.outcome == "expected"))
+    return family
 
 
 def _verdicts(found: Iterable[Standing]) -> Metric:

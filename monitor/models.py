@@ -131,6 +131,8 @@ class WatchedModel(models.Model):
     verdict = models.CharField(max_length=16, choices=[(verdict.value, verdict.value) for verdict in Verdict])
     verdict_since = models.DateTimeField()
     conflict = models.TextField(blank=True, help_text="What contradicts it in the index of models")
+    # True until a crawl knows better: a size whose origin nobody knows proves nothing.
+    at_least = models.BooleanField(default=True, help_text="The size is what was seen; the model may have more blocks")
 
     objects = WatchedModelQuerySet.as_manager()
 

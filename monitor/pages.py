@@ -29,6 +29,7 @@ from monitor.tables import (
     gap_rows,
     server_lines,
     short,
+    unread_words,
 )
 from monitor.times import Checked, checked
 from monitor.verdicts import Banner, Cell, banner, cells, level_of
@@ -70,6 +71,7 @@ class OverviewPage:
     checked: Checked | None
     models: tuple[ModelCard, ...]
     dropped: DroppedNote | None
+    unread: str
     entrances: tuple[EntranceRow, ...]
     bootstraps: tuple[BootstrapLine, ...]
     crawl: str
@@ -103,6 +105,7 @@ class ModelPage:
     repository: str | None
     repository_url: str | None
     num_blocks: int
+    size: str
     banner: Banner
     notices: tuple[Notice, ...]
     checked: Checked | None
@@ -115,7 +118,10 @@ class ModelPage:
     rows: tuple[BarRow, ...]
     speed: Speed
     dropped: DroppedNote | None
+    unread: str
     stale: bool
+    when: str
+    at_least: bool
     conflict: str
     route: str
     canary: str = ""
@@ -153,6 +159,7 @@ def overview_page(seen: Watch) -> OverviewPage:
         checked=checked(published) if published else None,
         models=cards,
         dropped=dropped_note(published, None) if published else None,
+        unread=unread_words(published.snapshot.models, published.stale) if published else "",
         entrances=entrance_rows(seen.last_crawl),
         bootstraps=_bootstraps(seen),
         crawl=_crawl_words(seen),
@@ -177,6 +184,7 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         repository=model.repository,
         repository_url=model.repository if web else None,
         num_blocks=model.num_blocks,
+        size=size_words(model),
         banner=said,
         notices=notices(seen),
         checked=checked(published),
@@ -189,7 +197,10 @@ def model_page(seen: Watch, prefix: str, view: View | None = None) -> ModelPage 
         rows=_bar_rows(model) if few else (),
         speed=_speed(item, believed_rates_of(published, model)),
         dropped=dropped_note(published, prefix),
+        unread=unread_words((model,), item.stale),
         stale=item.stale,
+        when=f"when last checked, {published.when}" if item.stale else "",
+        at_least=model.at_least,
         conflict=model.conflict,
         route=_route(item),
         canary=of_canary(published.canaries.get(prefix), published.read_at),
@@ -242,7 +253,8 @@ def _overall(seen: Watch, cards: tuple[ModelCard, ...]) -> tuple[str, str, str]:
 def _card(published: Published, item: Standing) -> ModelCard:
     covered, model = item.coverage, item.model
     online = sum(server.state is PeerState.ONLINE for server in model.servers)
-    facts = [f"{model.num_blocks} blocks", f"{online} {'server' if online == 1 else 'servers'} online"]
+    servers = f"{online} {'server' if online == 1 else 'servers'}"
+    facts = [size_words(model), f"{servers} online when last checked" if item.stale else f"{servers} online"]
     if not item.stale and covered.min_redundancy is not None:
         facts.append(f"lowest redundancy {covered.min_redundancy}")
     if not item.stale and covered.bottleneck is not None and covered.bottleneck.throughput is not None:
@@ -250,6 +262,12 @@ def _card(published: Published, item: Standing) -> ModelCard:
     levels = [level_of(block.redundancy) for block in covered.blocks]
     said = banner(published, item)
     return ModelCard(model.prefix, name_of(model), said, model.num_blocks, strip(levels), tuple(facts), item.stale)
+
+
+def size_words(model: Model) -> str:
+    """`80 blocks`, or `at least 9 blocks`."""
+    blocks = "1 block" if model.num_blocks == 1 else f"{model.num_blocks} blocks"
+    return f"at least {blocks}" if model.at_least else blocks
 
 
 def _bootstraps(seen: Watch) -> tuple[BootstrapLine, ...]:
@@ -298,19 +316,22 @@ def _speed(item: Standing, rates: Mapping[str, float]) -> Speed:
     return Speed(
         steps(values),
         spread(own),
-        _slowest_words(values, in_words(item.coverage.holes) if item.coverage.holes else ""),
+        _slowest_words(values, in_words(item.coverage.holes) if item.coverage.holes else "", item.stale),
         _spread_words(own),
     )
 
 
-def _slowest_words(values: Sequence[float | None], missing: str) -> str:
-    """`missing` names the blocks that have no server."""
+def _slowest_words(values: Sequence[float | None], missing: str, stale: bool) -> str:
+    """`missing` names the blocks that have no server, or had none where that is long ago."""
     known = [value for value in values if value is not None]
     if not known:
-        return "No server says what it manages."
+        return "No server said what it managed." if stale else "No server says what it manages."
     low = min(known)
     middle = f"Middle: {statistics.median(known):,.0f} tok/s. As far as servers are believed."
     slowest = f"block {values.index(low)}, {low:,.0f} tok/s"
+    if stale:
+        through = f"Nothing got through {missing}. " if missing else ""
+        return f"When last checked: {through}Slowest: {slowest}. {middle}"
     if missing:
         return f"Nothing gets through {missing}. Slowest of the others: {slowest}. {middle}"
     untold = len(values) - len(known)

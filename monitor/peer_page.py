@@ -114,7 +114,7 @@ def peer_page(seen: Watch, peer_id: str, subjects: Sequence[Subject]) -> PeerPag
     servings = tuple(_serving(seen, subject, stale) for subject in sorted(subjects, key=_liveliest))
     if servings:
         first = servings[0]
-        symbol, level, heading = ("?", "unknown", f"Unknown — {first.words[:1].lower()}{first.words[1:]}") if stale else (
+        symbol, level, heading = ("?", "unknown", _of_then(published, first.words)) if stale else (
             first.symbol, first.level, first.words
         )  # fmt: skip
     else:
@@ -133,6 +133,11 @@ def peer_page(seen: Watch, peer_id: str, subjects: Sequence[Subject]) -> PeerPag
         servings=servings,
         stale=stale,
     )
+
+
+def _of_then(published: Published | None, words: str) -> str:
+    when = f"when last checked, {published.when}: " if published is not None else ""
+    return f"Unknown — {when}{words[:1].lower()}{words[1:]}"
 
 
 def _since_first(days: Sequence[DayTally]) -> Sequence[DayTally]:
@@ -226,7 +231,7 @@ def _advice(server: Server) -> tuple[str, ...]:
         "Clients behind the same relay may still reach it.",
         "Look whether the process still runs: sepal status.",
         "Open its port in the firewall and on the router, or serve through a relay.",
-        "Run sepal doctor --net on the machine: it names what is closed.",
+        "Run sepal doctor on the machine, with the same arguments as sepal serve: it names what is closed.",
     )
 
 

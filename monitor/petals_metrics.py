@@ -99,7 +99,7 @@ def _counts(models: Sequence[Model]) -> Iterator[Metric]:
         size.add_metric([model.prefix], model.num_blocks)
         number.add_metric([model.prefix], len(model.servers))
         total.add_metric([model.prefix], sum(len(server.span) for server in model.servers))
-        if not model.unread_blocks:
+        if not model.unread_blocks and not model.at_least:
             online = [server for server in model.servers if server.state is PeerState.ONLINE]
             lowest.add_metric([model.prefix], min(_by_block(model, [(server, 1.0) for server in online])))
         for word, state in _STATES.items():

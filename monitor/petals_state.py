@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from monitor.published import Published, Standing, Watch, standings
+from monitor.published import Standing, Watch, standings, timely
 from monitor.serving import cache_left_of, version_of
 from swarm.coverage import Verdict
 from swarm.snapshot import Model, PeerState, Server
@@ -31,13 +31,15 @@ _SERVER_STATES = {
 def state_document(seen: Watch) -> dict[str, Any]:
     published, crawl = seen.published, seen.last_crawl
     bootstraps = sorted(crawl.bootstraps.items()) if crawl else []
-    issues = [{"peer_id": peer_id, "err": "no answer to a DHT ping"} for peer_id, up in bootstraps if not up]
-    models = published.snapshot.models if published else ()
+    lately = crawl is not None and timely(crawl.finished_at, seen.read_at, seen.interval_s)
+    issues = [{"peer_id": peer_id, "err": "no answer to a DHT ping"} for peer_id, up in bootstraps if not up and lately]
+    # While nobody sees the swarm, nobody is known to be online or lost.
+    models = published.snapshot.models if published and seen.sees else ()
     return {
-        "bootstrap_states": ["online" if up else "unreachable" for _, up in bootstraps],
+        "bootstrap_states": [("online" if up else "unreachable") if lately else "unknown" for _, up in bootstraps],
         "top_contributors": _contributors(models),
         "model_reports": [_model_report(item) for item in standings(published)] if published else [],
-        "reachability_issues": issues + _unreachable(published),
+        "reachability_issues": issues + _unreachable(models),
         "last_updated": published.snapshot.at if published else None,
         "update_period": seen.interval_s,
         "update_duration": published.crawl.duration_s if published else None,
@@ -114,10 +116,10 @@ def _contributors(models: tuple[Model, ...]) -> dict[str, int]:
     return dict(blocks.most_common(CREDITED_AT_MOST))
 
 
-def _unreachable(published: Published | None) -> list[dict[str, str]]:
+def _unreachable(models: tuple[Model, ...]) -> list[dict[str, str]]:
     return [
         {"peer_id": server.peer_id, "err": server.visit.detail or server.visit.outcome.value}
-        for model in (published.snapshot.models if published else ())
+        for model in models
         for server in model.servers
         if server.state is PeerState.UNREACHABLE and server.visit
     ]

@@ -16,7 +16,7 @@ from monitor.rulings import NO_RULINGS, Rulings
 from monitor.serving import ClientRoute, client_route
 from swarm.answers.judging import Finding
 from swarm.coverage import Coverage, Verdict, coverage
-from swarm.snapshot import AddressState, Model, Server, Snapshot
+from swarm.snapshot import AddressState, Model, PeerState, Server, Snapshot
 from swarm.throughput import Belief, Evidence, believed_rates
 
 MISSED_INTERVALS = 3
@@ -164,6 +164,22 @@ class Standing:
     since: float | None
     stale: bool
     route: ClientRoute
+
+
+def as_of_now(published: Published, model: Model) -> Model:
+    """The model as programs are told of it. While nobody sees the swarm, that is: nothing is known of any block or server."""
+    if not published.stale:
+        return model
+    servers = tuple(server_as_of_now(published, server) for server in model.servers)
+    return replace(model, servers=servers, unread_blocks=frozenset(range(model.num_blocks)))
+
+
+def coverage_as_of_now(published: Published, model: Model) -> Coverage:
+    return coverage(as_of_now(published, model), believed_rates_of(published, model))
+
+
+def server_as_of_now(published: Published, server: Server) -> Server:
+    return replace(server, state=PeerState.NOT_CHECKED) if published.stale else server
 
 
 def timely(seen_at: float, now: float, interval_s: float) -> bool:

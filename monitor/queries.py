@@ -249,7 +249,8 @@ def _facts(crawl: Crawl) -> CrawlFacts:
 
 def _model(row: WatchedModel, servers: list[Server]) -> Model:
     repository = without_addresses(row.repository) if row.repository else row.repository
-    return Model(row.prefix, row.num_blocks, repository, tuple(servers), frozenset(row.unread_blocks), row.conflict)
+    unread = frozenset(row.unread_blocks)
+    return Model(row.prefix, row.num_blocks, repository, tuple(servers), unread, row.conflict, row.at_least)
 
 
 def _server(row: ServerRow) -> Server:

@@ -73,6 +73,10 @@ def client_route(model: Model) -> ClientRoute:
             return _no_route(model, usable)
         peers.append(best.peer_id)
         block = best.span.end
+    if model.at_least:
+        return ClientRoute(
+            False, tuple(peers), f"through the {model.num_blocks} blocks that were seen; there may be more", True
+        )
     return ClientRoute(True, tuple(peers), f"through {len(peers)} {'server' if len(peers) == 1 else 'servers'}")
 
 

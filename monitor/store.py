@@ -123,6 +123,7 @@ def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: f
         verdict=verdict.value,
         verdict_since=_since(before.verdict_since if before is not None and before.verdict == verdict else None, at),
         conflict=_printable(model.conflict),
+        at_least=model.at_least,
     )
 
 

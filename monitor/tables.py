@@ -10,11 +10,11 @@ from monitor.published import CrawlFacts, Published, Sighting, Standing, ago, be
 from monitor.rates.words import counted, of_clients, of_rate
 from monitor.serving import FULL, cache_tokens_of, is_full, shown_state, version_of
 from monitor.times import Moment
-from swarm.snapshot import Dropped, Model, Outcome, PeerState, Server
+from swarm.snapshot import AddressState, Dropped, Model, Outcome, PeerState, Server
 from swarm.throughput import Belief
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ServerState
-from swarm.wire.spans import Span
+from swarm.wire.spans import Span, in_words, runs
 
 GAPS_SHOWN = 24
 """Runs of blocks in the table; a swarm more torn than that is read from the cells."""
@@ -58,6 +58,7 @@ REASONS = {
     "model-size": "a number of blocks that no model has",
     "left-over": "from before its server moved, and not renewed since",
     "too-many-models": "a model beyond what one check can read",
+    "not-sized-yet": "a model without a usable size, whose turn to be looked through has not come",
 }
 
 
@@ -74,6 +75,8 @@ class GapRow:
     last: str
     first: int = 0
     last_peer: str = ""
+    action: str = ""
+    """What one can do about it; empty where nobody knows whether there is anything to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +142,14 @@ def entrance_rows(last: CrawlFacts | None) -> tuple[EntranceRow, ...]:
             short(state.peer_id),
             f"{state.family} {state.endpoint}",
             "●" if state.up else "✕",
-            "answers a DHT query" if state.up else state.detail or _STEPS.get(state.step, state.step),
+            _answers(state) if state.up else state.detail or _STEPS.get(state.step, state.step),
         )
         for state in (last.addresses if last else ())
     )
+
+
+def _answers(state: AddressState) -> str:
+    return f"answers a DHT query ({state.detail})" if state.detail else "answers a DHT query"
 
 
 def gap_rows(published: Published, item: Standing) -> tuple[GapRow, ...]:
@@ -173,6 +180,14 @@ def dropped_note(published: Published, prefix: str | None) -> DroppedNote | None
     return DroppedNote(counts.total(), listed, tuple(records[:DROPPED_SHOWN]))
 
 
+def unread_words(models: Iterable[Model], stale: bool) -> str:
+    """Why a server may be missing that has announced itself: nobody looked where it stands. Empty where all could be read."""
+    if stale:
+        return "Nobody sees the swarm now: it may have come since."
+    told = [f"{in_words(runs(m.unread_blocks))} of {m.prefix}" for m in models if m.unread_blocks]
+    return f"What stands under {'; '.join(told)} could not be read: it may be there." if told else ""
+
+
 def _prefix_of(key: str) -> str:
     return key.rsplit(".", 1)[0]
 
@@ -189,6 +204,7 @@ def _gap_row(published: Published, item: Standing, level: str, symbol: str, onli
         since=Moment(newest[0], published.read_at) if newest else None,
         last=parting(newest[1], newest[2], published.read_at) if newest else "",
         last_peer=newest[1].peer_id if newest else "",
+        action="" if item.stale or level == "unknown" else f"serve {span.in_words()}",
     )
 
 

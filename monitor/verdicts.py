@@ -5,7 +5,7 @@ A state is always symbol, word and colour: each level differs by the number or s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from monitor.published import Published, Standing, ago, name_of
 from monitor.tables import lost_on, parting
@@ -55,10 +55,11 @@ def banner(published: Published, item: Standing) -> Banner:
     if item.verdict is Verdict.UNKNOWN:
         words = f"{name}: {item.sentence.replace('unknown: ', 'unknown — ', 1)}"
     served = sum(bool(block.online) for block in covered.blocks)
+    blocks = f"{item.model.num_blocks} blocks{' that were seen' if item.model.at_least else ''}"
     all_are = served == item.model.num_blocks
-    detail = f"All {served} blocks are served." if all_are else f"{served} of {item.model.num_blocks} blocks are served."
+    detail = f"All {blocks} are served." if all_are else f"{served} of {blocks} are served."
     if item.stale:
-        detail = f"When last checked, {served} of {item.model.num_blocks} blocks were served."
+        detail = f"When last checked, {served} of {blocks} were served."
     return Banner(
         level=item.verdict.value,
         symbol=SYMBOLS[item.verdict],
@@ -95,7 +96,8 @@ def _how_far(published: Published, prefix: str, coming: set[str]) -> str:
 
 
 def cells(item: Standing) -> tuple[Cell, ...]:
-    return tuple(_cell(block) for block in item.coverage.blocks)
+    found = (_cell(block) for block in item.coverage.blocks)
+    return tuple(replace(cell, label=f"{cell.label}, when last checked") for cell in found) if item.stale else tuple(found)
 
 
 def _cell(block: Block) -> Cell:

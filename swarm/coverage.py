@@ -54,6 +54,13 @@ class Coverage:
     """Blocks with two or more servers online, all of which go down together."""
     shared: str = ""
     """What the servers of those blocks share, in words."""
+    at_least: bool = False
+
+    @property
+    def unseen(self) -> tuple[Span, ...]:
+        """What nobody can say anything of: blocks that could not be read, and the one after the last that was ever seen."""
+        beyond = len(self.blocks)
+        return (*self.unread, Span(beyond, beyond + 1)) if self.at_least else self.unread
 
     @property
     def min_redundancy(self) -> int | None:
@@ -70,8 +77,10 @@ class Coverage:
         """What a visitor needs to know, in one line: can I use it now?"""
         if self.verdict is Verdict.BROKEN:
             return f"cannot run: {in_words(self.holes)} {_has(self.holes)} no server"
-        if self.verdict is Verdict.UNKNOWN:
+        if self.unread:
             return f"unknown: {in_words(self.unread)} could not be read"
+        if self.at_least:
+            return f"unknown: {at_least_words(len(self.blocks))}"
         if self.verdict is Verdict.THIN:
             return f"runs, but {in_words(self.thin)} {_has(self.thin)} only one server"
         return f"runs; every block has two or more servers{self.all_together}"
@@ -102,9 +111,9 @@ def coverage(model: Model, rates: Mapping[str, float] | None = None) -> Coverage
     unread = runs(block.index for block in blocks if block.redundancy is None)
     thin = runs(block.index for block in blocks if block.redundancy is not None and 0 < block.redundancy < THIN_REDUNDANCY)
     sole = _sole_operators(model, blocks)
-    return Coverage(
-        model.prefix, blocks, _verdict(holes, unread, thin), holes, thin, unread, runs(sole), what_is_shared(sole.values())
-    )
+    verdict = _verdict(holes, bool(unread) or model.at_least, thin)
+    shared = what_is_shared(sole.values())
+    return Coverage(model.prefix, blocks, verdict, holes, thin, unread, runs(sole), shared, model.at_least)
 
 
 def _sole_operators(model: Model, blocks: tuple[Block, ...]) -> dict[int, str]:
@@ -117,6 +126,11 @@ def _sole_operators(model: Model, blocks: tuple[Block, ...]) -> dict[int, str]:
             if all(operators[peer_id] == first for peer_id in block.online):
                 found[block.index] = first
     return found
+
+
+def at_least_words(num_blocks: int) -> str:
+    blocks = "block" if num_blocks == 1 else "blocks"
+    return f"at least {num_blocks} {blocks} seen; how many the model has is not known"
 
 
 def _holders(model: Model, state: PeerState) -> list[list[Server]]:
@@ -135,10 +149,10 @@ def _sum_of_known(servers: list[Server], rates: Mapping[str, float]) -> float | 
     return sum(known) if known else None
 
 
-def _verdict(holes: tuple[Span, ...], unread: tuple[Span, ...], thin: tuple[Span, ...]) -> Verdict:
+def _verdict(holes: tuple[Span, ...], unseen: bool, thin: tuple[Span, ...]) -> Verdict:
     if holes:
         return Verdict.BROKEN
-    if unread:
+    if unseen:
         return Verdict.UNKNOWN
     return Verdict.THIN if thin else Verdict.COMPLETE
 

@@ -6,6 +6,7 @@ record costs only itself, and what could not be read is kept apart from what is 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -148,7 +149,7 @@ class AddressState:
 @dataclass(frozen=True, slots=True)
 class Model:
     """One model's part of a snapshot; servers in order of span, then peer id. `conflict` says what the index of models holds
-    against what is shown."""
+    against what is shown. `at_least`: nobody has said how many blocks it has, and `num_blocks` is what was seen of it."""
 
     prefix: str
     num_blocks: int
@@ -156,6 +157,7 @@ class Model:
     servers: tuple[Server, ...] = ()
     unread_blocks: frozenset[int] = frozenset()
     conflict: str = ""
+    at_least: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +174,14 @@ class Snapshot:
 @dataclass(frozen=True, slots=True)
 class Index:
     """The index of models as it may be believed. `conflicts` is by prefix; `unsized` are prefixes that the index names without
-    a usable record: how many blocks they have must be found out from their block keys."""
+    a usable record: how many blocks they have must be found out from their block keys. `claims` holds by prefix each number of
+    blocks that a usable entry says, with the record of that entry which expires last."""
 
     models: Mapping[str, ModelRecord]
     dropped: tuple[Dropped, ...] = ()
     conflicts: Mapping[str, str] = field(default_factory=dict)
     unsized: frozenset[str] = frozenset()
+    claims: Mapping[str, Mapping[int, ModelRecord]] = field(default_factory=dict)
 
 
 def read_index(reading: Reading, known: Mapping[str, ModelRecord] | None = None) -> Index:
@@ -188,6 +192,7 @@ def read_index(reading: Reading, known: Mapping[str, ModelRecord] | None = None)
     dropped: list[Dropped] = []
     conflicts: dict[str, str] = {}
     named: set[str] = set()
+    claims: dict[str, dict[int, ModelRecord]] = defaultdict(dict)
     for entry in sorted(reading.entries.get(MODELS_KEY, ()), key=lambda entry: entry.expires_at):
         try:
             prefix = parse_prefix(entry.subkey)
@@ -205,9 +210,10 @@ def read_index(reading: Reading, known: Mapping[str, ModelRecord] | None = None)
         if other is not None and other != record:
             conflicts[prefix] = _contradiction(record, other)
         models[prefix] = believed.get(prefix, record)
+        claims[prefix][record.num_blocks] = record
     models.update({prefix: believed[prefix] for prefix in named - set(models) if prefix in believed})
     conflicts = {prefix: words for prefix, words in conflicts.items() if prefix in models}
-    return Index(models, tuple(dropped), conflicts, frozenset(named - set(models)))
+    return Index(models, tuple(dropped), conflicts, frozenset(named - set(models)), dict(claims))
 
 
 def read_models(reading: Reading) -> tuple[dict[str, ModelRecord], list[Dropped]]:

@@ -11,9 +11,12 @@ class DeskConfig(AppConfig):
 
     def ready(self) -> None:
         from coordinator.desk.rulings import StaffOfThisSite
+        from monitor.history import backup
         from monitor.rulings import register
 
         register(StaffOfThisSite())
+        for table in ("desk_ruling", "desk_incidentnote"):
+            backup.register(table, person="made_by_id")
 
 
 class DeskAdminConfig(admin_apps.AdminConfig):

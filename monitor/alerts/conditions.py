@@ -11,6 +11,7 @@ from functools import cached_property
 
 from monitor.alerts.rules import Finding, Topic
 from monitor.published import MISSED_INTERVALS, Standing, Watch, standings
+from monitor.rates.facts import CANARY_COUNTS_S
 from monitor.times import Moment
 from swarm.snapshot import Outcome, PeerState, Server
 from swarm.wire.spans import in_words, runs
@@ -78,6 +79,7 @@ def _found(wish: Wish, look: Look) -> Finding:
         Topic.PEER: _peer,
         Topic.BOOTSTRAP: _bootstrap,
         Topic.BLIND: _blind,
+        Topic.CANARY: _canary,
     }[wish.topic](wish, look)
 
 
@@ -93,7 +95,9 @@ def _model(wish: Wish, look: Look) -> Finding:
     if title is not None:
         return Finding(True, look.seen_at, f"{title}. The model cannot run.")
     # A gap that only one look has seen is neither.
-    return _nothing(look) if item.coverage.holes else Finding(False, look.seen_at, f"{wish.prefix} {item.sentence}.")
+    if item.coverage.holes or item.model.at_least:
+        return _nothing(look)
+    return Finding(False, look.seen_at, f"{wish.prefix} {item.sentence}.")
 
 
 def _redundancy(wish: Wish, look: Look) -> Finding:
@@ -106,7 +110,7 @@ def _redundancy(wish: Wish, look: Look) -> Finding:
         fewest = min(servers for _, servers in known)
         words = f"{wish.prefix}: {in_words(runs(low))} below the target of {wish.target}; the fewest is {fewest}."
         return Finding(True, look.seen_at, words)
-    if item.coverage.unread:
+    if item.coverage.unseen:
         return _nothing(look)
     return Finding(False, look.seen_at, f"{wish.prefix}: every block has {wish.target} or more servers.")
 
@@ -146,6 +150,21 @@ def _bootstrap(wish: Wish, look: Look) -> Finding:
         words = f"None of the {total} bootstrap peers answers ({listed}): {why}."
         return Finding(True, last.finished_at, words, level=2)
     return Finding(True, last.finished_at, f"{len(down)} of {total} bootstrap peers do not answer ({listed}).")
+
+
+def _canary(wish: Wish, look: Look) -> Finding:
+    """A run is a look of its own, so that a second one must bear it out; it needs no crawl that sees the swarm."""
+    published = look.seen.published
+    canary = published.canaries.get(wish.prefix) if published is not None else None
+    if canary is None or look.seen.read_at - canary.at > CANARY_COUNTS_S:
+        return _nothing(look)
+    if canary.outcome == "expected":
+        return Finding(False, canary.at, f"The canary through {wish.prefix} was answered as expected.")
+    if canary.outcome == "unexpected":
+        through = ", ".join(f"…{peer[-6:]}" for peer in canary.peers) or "servers that it did not name"
+        return Finding(True, canary.at, f"The canary through {wish.prefix} got an unexpected answer, by {through}.")
+    why = canary.detail or "the reason is not known"
+    return Finding(True, canary.at, f"The canary through {wish.prefix} got no answer: {why}.")
 
 
 def _blind(wish: Wish, look: Look) -> Finding:

@@ -38,7 +38,7 @@ def read_form(given: Mapping[str, str], *, private: bool, mail: bool) -> tuple[A
     topic = Topic(text["topic"]) if text["topic"] in tuple(Topic) else Topic.MODEL
     if text["topic"] and text["topic"] not in tuple(Topic):
         complaints.append("Choose what you want to be told of.")
-    prefix = _prefix(text["model"], complaints) if topic in (Topic.MODEL, Topic.REDUNDANCY) else ""
+    prefix = _prefix(text["model"], complaints) if topic in (Topic.MODEL, Topic.REDUNDANCY, Topic.CANARY) else ""
     peer_id = _peer(text["peer"], complaints) if topic is Topic.PEER else ""
     target = _target(text["target"], complaints) if topic is Topic.REDUNDANCY else 0
     default = Way.EMAIL if mail else Way.WEBHOOK

@@ -25,6 +25,8 @@ _TITLES = {
     (Topic.BOOTSTRAP, News.RECOVERED): "All bootstrap peers answer again",
     (Topic.BLIND, News.FIRED): "The monitor does not see the swarm",
     (Topic.BLIND, News.RECOVERED): "The monitor sees the swarm again",
+    (Topic.CANARY, News.FIRED): "{of} does not answer as expected",
+    (Topic.CANARY, News.RECOVERED): "{of} answers as expected again",
 }
 _ABOUT = {
     Topic.MODEL: "whether {of} can run",
@@ -32,6 +34,7 @@ _ABOUT = {
     Topic.PEER: "the server {of}",
     Topic.BOOTSTRAP: "the bootstrap peers",
     Topic.BLIND: "whether the monitor sees the swarm",
+    Topic.CANARY: "whether {of} answers the canary as expected",
 }
 
 

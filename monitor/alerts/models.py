@@ -55,7 +55,7 @@ class Subscription(models.Model):
             models.CheckConstraint(condition=Q(way__in=Way.values), name="subscription_way_known"),
             models.CheckConstraint(condition=~Q(address=""), name="subscription_has_an_address"),
             models.CheckConstraint(
-                condition=Q(topic__in=["model", "redundancy"], peer_id="") & ~Q(prefix="")
+                condition=Q(topic__in=["model", "redundancy", "canary"], peer_id="") & ~Q(prefix="")
                 | Q(topic="peer", prefix="") & ~Q(peer_id="")
                 | Q(topic__in=["bootstrap", "blind"], prefix="", peer_id=""),
                 name="subscription_names_what_it_is_about",

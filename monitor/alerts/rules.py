@@ -20,6 +20,7 @@ class Topic(StrEnum):
     PEER = "peer"
     BOOTSTRAP = "bootstrap"
     BLIND = "blind"
+    CANARY = "canary"
 
 
 class News(StrEnum):

@@ -27,6 +27,7 @@ TOPICS = {
     Topic.PEER: "a server is lost, and when it is back",
     Topic.BOOTSTRAP: "bootstrap peers do not answer",
     Topic.BLIND: "this monitor does not see the swarm",
+    Topic.CANARY: "the canary through a model gets no answer, or not the expected one",
 }
 LISTED = 10
 

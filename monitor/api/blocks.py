@@ -13,7 +13,7 @@ from monitor.api import sight
 from monitor.api.caching import OF_SNAPSHOT
 from monitor.api.typed import Document, Fresh, Moment, OfModel, PeerId, Prefix, SwarmName, freshness
 from monitor.history.troubles import Trouble, troubles
-from monitor.published import Watch, rfc3339, standing
+from monitor.published import Watch, coverage_as_of_now, rfc3339
 from swarm.coverage import THIN_REDUNDANCY, Block, coverage
 from swarm.snapshot import Model
 from swarm.wire.spans import Span
@@ -34,7 +34,9 @@ class Since(Document):
 
 class BlockDocument(Document):
     index: int = Field(description="From 0", examples=[12], ge=0)
-    state: BlockState = Field(description="`served`: by two or more; `unknown`: its key could not be read", examples=["served"])
+    state: BlockState = Field(
+        description="`served`: by two or more; `unknown`: its key could not be read, or stale", examples=["served"]
+    )
     redundancy: int | None = Field(description="Servers online; null where not known", examples=[2])
     online: list[PeerId] = Field(description="Who holds it")
     joining: list[PeerId] = Field(description="Who is loading it")
@@ -93,7 +95,7 @@ def blocks(request: HttpRequest, prefix: str, swarm: SwarmName = "") -> dict[str
     seen = sight.look(request, swarm, OF_SNAPSHOT)
     published, model = sight.published_model(seen, prefix)
     known = troubles(seen.swarm, prefix)
-    items = [_block_document(block, known) for block in standing(published, model).coverage.blocks]
+    items = [_block_document(block, known) for block in coverage_as_of_now(published, model).blocks]
     told = {"swarm": seen.swarm, "prefix": prefix, "num_blocks": model.num_blocks, "items": items}
     return {**told, **freshness(seen)}
 
@@ -134,7 +136,7 @@ def _block_document(block: Block, known: Mapping[tuple[str, int], Trouble]) -> d
 
 
 def _gaps_of(seen: Watch, model: Model) -> list[dict[str, Any]]:
-    covered = coverage(model)
+    covered = coverage_as_of_now(seen.published, model) if seen.published else coverage(model)
     spans = [
         (state, span)
         for state, part in zip(_WORST_FIRST, (covered.holes, covered.unread, covered.thin), strict=True)

@@ -51,34 +51,55 @@ class Canary(Document):
     seconds: float | None = Field(description="How long it took", examples=[1.8])
 
 
+class WhenLastSeen(Document):
+    """How the model stood in the last snapshot that was believed, at `observed_at`."""
+
+    verdict: Literal["complete", "thin", "broken", "unknown"] = Field(examples=["complete"])
+    holes: list[Pair] = Field(description="Blocks that had no server online", examples=[[]])
+    thin: list[Pair] = Field(description="Blocks that had one server online", examples=[[]])
+    unread: list[Pair] = Field(description="Blocks whose key nobody answered for", examples=[[]])
+    min_redundancy: int | None = Field(examples=[2])
+    bottleneck: Bottleneck | None = Field(description="Null where no server said how fast it was")
+    blocks: list[int | None] = Field(description="Servers online on each block, from block 0", examples=[[2, 3]])
+
+
 class ModelPart(Fresh):
     """Can this model be used now, and if not, what is missing?"""
 
     swarm: str = Field(examples=["main"])
     prefix: Prefix
     repository: str | None = Field(description="Where its weights are, as its servers say", examples=["org/Llama-2-70b-hf"])
-    num_blocks: int = Field(description="Blocks of the whole model", examples=[80], ge=1)
+    num_blocks: int = Field(description="Blocks of the whole model; see size_known", examples=[80], ge=1)
+    size_known: bool = Field(
+        description="Whether the index of models says how many blocks it has; where not, num_blocks is what was seen of it",
+        examples=[True],
+    )
     conflict: str | None = Field(description="What the index of models holds against this", examples=[None])
     verdict: Literal["complete", "thin", "broken", "unknown"] = Field(
         description="`complete`: every block has two servers or more; `thin`: some have one; `broken`: some have none;"
-        " `unknown`: the swarm, or a key that matters, could not be read",
+        " `unknown`: the swarm, or a key that matters, could not be read, or nobody says how large the model is",
         examples=["complete"],
     )
     sentence: str = Field(description="The same for people", examples=["runs; every block has two or more servers"])
     since: Moment | None = Field(description="When the verdict became this, as far as the monitor saw")
-    holes: list[Pair] = Field(description="Blocks without a server online", examples=[[]])
-    thin: list[Pair] = Field(description="Blocks with one server online", examples=[[]])
-    unread: list[Pair] = Field(description="Blocks whose key nobody answered for: they may have servers", examples=[[]])
+    holes: list[Pair] = Field(description="Blocks without a server online; empty while stale", examples=[[]])
+    thin: list[Pair] = Field(description="Blocks with one server online; empty while stale", examples=[[]])
+    unread: list[Pair] = Field(
+        description="Blocks whose key nobody answered for: they may have servers; all of them while stale", examples=[[]]
+    )
     one_operator: list[Pair] = Field(
         description="Blocks with several servers online that are all in one network, or of one name where that is not known:"
-        " they go down together",
+        " they go down together; empty while stale",
         examples=[[]],
     )
     route: Route
+    when_last_seen: WhenLastSeen | None = Field(
+        description="How it was, while nobody sees how it is; null where it is not stale"
+    )
     min_redundancy: int | None = Field(
         description="Servers online on the block with the fewest; null where not known", examples=[2]
     )
-    bottleneck: Bottleneck | None = Field(description="Null where no server says how fast it is")
+    bottleneck: Bottleneck | None = Field(description="Null where no server says how fast it is, and while stale")
     servers: list[ServerPart] = Field(description="In order of their first block; then those that left within the last hour")
     blocks: list[int | None] = Field(
         description="Servers online on each block, from block 0; null where not known", examples=[[2, 3]]

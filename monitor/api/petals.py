@@ -92,7 +92,9 @@ class Issue(Document):
 class StateDocument(Document):
     """The shape of health.petals.dev, without addresses and places. What is not known says `unknown`."""
 
-    bootstrap_states: list[Literal["online", "unreachable"]] = Field(examples=[["online"]])
+    bootstrap_states: list[Literal["online", "unreachable", "unknown"]] = Field(
+        description="`unknown` where none was asked lately", examples=[["online"]]
+    )
     top_contributors: dict[str, int] = Field(description="Blocks by public name, the five largest", examples=[{"duck": 40}])
     model_reports: list[ModelReport]
     reachability_issues: list[Issue]

@@ -13,7 +13,7 @@ from monitor.api.caching import OF_SNAPSHOT
 from monitor.api.problems import UNKNOWN_SERVER, Problem
 from monitor.api.typed import Document, Fresh, Moment, OfModel, Pair, PeerId, Prefix, SwarmName, freshness
 from monitor.documents import server_document
-from monitor.published import Watch, beliefs
+from monitor.published import Watch, as_of_now, beliefs
 from monitor.serving import FULL, QUARANTINED
 from swarm.answers.judging import Standing
 from swarm.snapshot import Outcome, PeerState
@@ -77,11 +77,14 @@ class ServerPart(Document):
     )
     state: State = Field(
         description="`online` answers and serves its blocks; `full` does too, with no cache left for another session; `joining`"
-        " loads; `unreachable` did not answer, or answers nothing of use; `gone` is no longer"
-        " announced; `not checked` was not dialled; `quarantined` is set aside by the site's staff",
+        " loads; `unreachable` did not answer, or answers nothing of use; `gone` is no longer announced; `not checked` was not"
+        " dialled, or nobody sees the swarm now; `quarantined` is set aside by the site's staff",
         examples=["online"],
     )
-    state_since: Moment | None = Field(description="Since when, as far as the monitor saw")
+    state_since: Moment | None = Field(description="Since when, as far as the monitor saw; null while stale")
+    state_when_last_seen: State | None = Field(
+        description="What it was at `observed_at`, while nobody sees what it is; null where it is not stale", examples=[None]
+    )
     last_seen: Moment | None = Field(description="The last answer or renewed announcement")
     start: int = Field(description="First block", examples=[0], ge=0)
     end: int = Field(description="One more than the last block", examples=[40], ge=1)
@@ -184,7 +187,7 @@ def every(seen: Watch) -> list[dict[str, Any]]:
 
     found = []
     for model in published.snapshot.models:
-        believed = beliefs(published, model)
+        believed = beliefs(published, as_of_now(published, model))
         for one in (*model.servers, *published.absent.get(model.prefix, ())):
             told = server_document(published, model.prefix, one, believed)
             found.append({"swarm": seen.swarm, "prefix": model.prefix, **told, **fresh})

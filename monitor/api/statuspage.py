@@ -144,7 +144,7 @@ def overall(seen: Watch) -> tuple[Indicator, str]:
     if broken:
         return ("critical" if broken == len(verdicts) else "major"), f"{broken} of {len(verdicts)} models cannot run"
     if Verdict.UNKNOWN in verdicts:
-        return "minor", f"Unknown: {verdicts.count(Verdict.UNKNOWN)} of {len(verdicts)} models could not be read"
+        return "minor", f"Unknown: {verdicts.count(Verdict.UNKNOWN)} of {len(verdicts)} models could not be seen whole"
     thin = verdicts.count(Verdict.THIN)
     return (
         ("minor", f"All models run, {thin} of {len(verdicts)} with a single server on some block")

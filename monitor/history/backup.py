@@ -1,4 +1,5 @@
-"""The history to a folder and back: one compressed COPY file a table, and a manifest that says what must be in them.
+"""The history to a folder and back: one compressed COPY file a table, and a manifest that says what must be in them. With it
+goes what the operator has decided: who is hidden, and what others register; otherwise a restored site would show it again.
 
 Taken in one snapshot of the database while it runs; put back in one transaction, into tables that are still empty, after
 every file was found to be whole. Postgres' own pg_dump does as well; this needs no program beside the site.
@@ -14,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.db import connection, transaction
 from django.db.migrations.recorder import MigrationRecorder
 from psycopg import sql
@@ -33,12 +36,22 @@ REMEMBERED = (
     "monitor_modelminute",
     "monitor_peersample",
 )
-TABLES = (*KNOWN, *REMEMBERED)
-"""In the order in which they may be filled: what is pointed at comes first."""
+DECIDED: dict[str, str] = {"hiding_hidden": ""}
+"""Tables of decisions, each with its column that points at a person, if any: the person goes by name, and comes back without a
+password. Others add theirs (`register`)."""
 
 FORM = 1
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
+
+
+def register(table: str, person: str = "") -> None:
+    DECIDED[table] = person
+
+
+def tables() -> tuple[str, ...]:
+    """In the order in which they may be filled: what is pointed at comes first."""
+    return (*KNOWN, *REMEMBERED, *DECIDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +76,7 @@ def take(folder: Path) -> dict[str, int]:
         folder.mkdir(parents=True, exist_ok=True)
         with transaction.atomic(durable=True), connection.cursor() as cursor:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            parts = [_take_table(folder, table) for table in TABLES]
+            parts = [_take_table(folder, table) for table in tables()]
         manifest = {"form": FORM, "migration": _migration(), "parts": [_as_json(part) for part in parts]}
         # Last: a folder without it is no backup.
         (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
@@ -90,7 +103,9 @@ def put_back(folder: Path) -> dict[str, int]:
 def _take_table(folder: Path, table: str) -> Part:
     columns = columns_of(table)
     path = folder / f"{table}.copy.gz"
-    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(_names(columns), sql.Identifier(table))
+    person = DECIDED.get(table, "")
+    shown = _replaced(columns, person, _person(person)) if person else _names(columns)
+    statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(shown, sql.Identifier(table))
     rows = 0
     with connection.cursor() as cursor, gzip.open(path, "wb", compresslevel=6) as out, cursor.copy(statement) as copy:
         for line in copy:
@@ -99,8 +114,51 @@ def _take_table(folder: Path, table: str) -> Part:
     return Part(table, columns, rows, _digest(path))
 
 
+def _person(column: str) -> sql.Composed:
+    """The name of whom the column points at."""
+    users, name, number = _users()
+    return sql.SQL("(SELECT {} FROM {} WHERE {} = {})").format(name, users, number, sql.Identifier(column))
+
+
+def _users() -> tuple[sql.Identifier, sql.Identifier, sql.Identifier]:
+    """The table of people, their name's column and their number's."""
+    model = get_user_model()
+    number = model._meta.pk.column if model._meta.pk is not None else None
+    assert number is not None  # every table of Django's has one
+    return sql.Identifier(model._meta.db_table), sql.Identifier(model.USERNAME_FIELD), sql.Identifier(number)
+
+
+def _put_people(path: Path, part: Part, person: str) -> int:
+    """As `_copy_into`, with names in place of numbers. Who is not there yet is made, and cannot log in."""
+    given, named = sql.Identifier(f"given_{part.table}"), sql.Identifier(person)
+    users, name, number = _users()
+    as_text = sql.SQL("''::text AS {}").format(named)
+    as_number = sql.SQL("(SELECT {} FROM {} WHERE {} = {}.{})").format(number, users, name, given, named)
+    with connection.cursor() as cursor:
+        empty = sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+        cursor.execute(empty.format(given, _replaced(part.columns, person, as_text), sql.Identifier(part.table)))
+        rows = _copy_into(path, given, part.columns)
+        cursor.execute(sql.SQL("SELECT DISTINCT {} FROM {}").format(named, given))
+        for (who,) in cursor.fetchall():
+            shut_out = {"password": UNUSABLE_PASSWORD_PREFIX, "is_active": False}
+            get_user_model().objects.get_or_create(**{get_user_model().USERNAME_FIELD: who}, defaults=shut_out)
+        insert = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {}")
+        columns = _replaced(part.columns, person, as_number)
+        cursor.execute(insert.format(sql.Identifier(part.table), _names(part.columns), columns, given))
+    return rows
+
+
+def _replaced(columns: tuple[str, ...], column: str, by: sql.Composable) -> sql.Composed:
+    return sql.SQL(", ").join(by if name == column else sql.Identifier(name) for name in columns)
+
+
 def _put_table(path: Path, part: Part) -> int:
-    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(sql.Identifier(part.table), _names(part.columns))
+    person = DECIDED.get(part.table, "")
+    return _put_people(path, part, person) if person else _copy_into(path, sql.Identifier(part.table), part.columns)
+
+
+def _copy_into(path: Path, table: sql.Identifier, columns: tuple[str, ...]) -> int:
+    statement = sql.SQL("COPY {} ({}) FROM STDIN").format(table, _names(columns))
     with connection.cursor() as cursor, gzip.open(path, "rb") as source:
         with cursor.copy(statement) as copy:
             while chunk := source.read(CHUNK):
@@ -131,7 +189,9 @@ def _read_manifest(folder: Path) -> list[Part]:
         raise LocalError(f"there is no backup in {folder}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError) as error:
         raise LocalError(f"{folder / MANIFEST} is no manifest of a backup") from error
-    if form != FORM or [part.table for part in parts] != list(TABLES):
+    # A backup from before decisions went with it has none of their tables.
+    there = [part.table for part in parts]
+    if form != FORM or there not in (list(tables()), [*KNOWN, *REMEMBERED]):
         raise LocalError(f"{folder} was written by another version of Sepal, in another form")
     if migration > _migration():
         raise LocalError(f"the backup is of a newer database ({migration}) than this one ({_migration()}): update Sepal first")
@@ -149,7 +209,7 @@ def _check_file(path: Path, part: Part) -> None:
 
 def _refuse_filled() -> None:
     with connection.cursor() as cursor:
-        for table in TABLES:
+        for table in tables():
             cursor.execute(sql.SQL("SELECT EXISTS (SELECT FROM {})").format(sql.Identifier(table)))
             if cursor.fetchone() == (True,):
                 raise LocalError(f"{table} is not empty: a backup is put back into a new database, after `migrate`")
@@ -158,7 +218,7 @@ def _refuse_filled() -> None:
 def _advance_numbers() -> None:
     """What is numbered from now on must not meet what was put back."""
     with connection.cursor() as cursor:
-        for table in TABLES:
+        for table in tables():
             cursor.execute("SELECT pg_get_serial_sequence(%s, 'id') WHERE %s = ANY(%s)", [table, "id", list(columns_of(table))])
             found = cursor.fetchone()
             if found and found[0]:

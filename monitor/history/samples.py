@@ -140,7 +140,7 @@ def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> di
         "models": [rows[model.prefix].pk for model in models],
         "missing": [as_multirange(found.holes) for found in covered],
         "thin": [as_multirange(found.thin) for found in covered],
-        "unread": [as_multirange(found.unread) for found in covered],
+        "unread": [as_multirange(found.unseen) for found in covered],
         "servers": [sum(server.state is PeerState.ONLINE for server in model.servers) for model in models],
         "bottlenecks": [block.throughput if block else None for block in slowest],
     }

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from swarm.answers.prints import Print
 
+CANARY_COUNTS_S = 1_800.0
+"""Canaries run every five minutes; of one that has missed six of those nobody can say how it would end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Rate:

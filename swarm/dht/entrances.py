@@ -7,6 +7,7 @@ And do they all know the same swarm? Peers with the same list of entrances have 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import socket
 import time
@@ -30,6 +31,11 @@ SCOUT_EVERY_S = 300.0
 SCOUT_AGAIN_S = 60.0
 """Where it failed. A bootstrap peer that died shows in the common query at once."""
 SCOUTS_AT_ONCE = 4
+SCOUTS_BEGIN_WITHIN_S = 2.5
+"""A healthy address takes half a second, so that twenty have their turn; of silent ones the first four do, and the others in
+the next looks."""
+SCOUTS_END_WITHIN_S = 8.0
+"""For all of them together, however many there are: one silent peer's limit, and a p2pd that starts slowly."""
 NO_ANSWER = "no answer to a DHT query"
 
 _NAMES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
@@ -41,13 +47,14 @@ class Scouts:
     with each crawl."""
 
     found: dict[str, tuple[float, Found]] = field(default_factory=dict)
+    trying: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    """Those whose answer a look did not wait for: it counts in the next one. A p2pd that starts is not to be abandoned."""
 
     async def ask(self, address: str, answers: bool, relay: bool, clock: Callable[[], float] = time.monotonic) -> Found:
         """`answers`: whether the peer answers over any address now. What was found before stands while that agrees with it."""
-        at, before = self.found.get(address, (-math.inf, Found(None)))
-        again_s = SCOUT_EVERY_S if before.ok else SCOUT_AGAIN_S
-        if before.ok is not None and clock() - at < again_s and (answers or not before.ok):
-            return before
+        stands = self._standing(address, answers, clock())
+        if stands is not None:
+            return stands
         found = await ask_through(address, relay)
         if found.ok is None:
             # Not its fault: what the common connection says is all there is.
@@ -55,26 +62,69 @@ class Scouts:
         self.found[address] = (clock(), found)
         return found
 
+    async def ask_all(
+        self, answers: Mapping[str, bool], relay: bool, clock: Callable[[], float] = time.monotonic
+    ) -> dict[str, Found]:
+        """Every address, within one limit. For those whose turn does not come stands what was found before, and says so."""
+        began = clock()
+        done = {a: found for a, up in answers.items() if (found := self._standing(a, up, began)) is not None}
+        # Whoever was tried longest ago comes first, so that silent ones keep nobody waiting for ever.
+        idle = answers.keys() - done.keys() - self.trying.keys()
+        waiting = sorted(idle, key=lambda a: (self.found.get(a, (-math.inf,))[0], a))
+
+        async def ask(address: str) -> None:
+            try:
+                done[address] = await self.ask(address, answers[address], relay, clock)
+            finally:
+                del self.trying[address]
+
+        async def in_turn() -> None:
+            while True:
+                while waiting and len(self.trying) < SCOUTS_AT_ONCE and clock() - began < SCOUTS_BEGIN_WITHIN_S:
+                    address = waiting.pop(0)
+                    self.trying[address] = asyncio.ensure_future(ask(address))
+                if not self.trying:
+                    return
+                await asyncio.wait(self.trying.values(), return_when=asyncio.FIRST_COMPLETED)
+
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(in_turn(), SCOUTS_END_WITHIN_S)
+        return {address: done.get(address) or self._untried(address, up, clock()) for address, up in answers.items()}
+
+    def _standing(self, address: str, answers: bool, now: float) -> Found | None:
+        """What was found lately, where it agrees with what is known now."""
+        at, before = self.found.get(address, (-math.inf, Found(None)))
+        again_s = SCOUT_EVERY_S if before.ok else SCOUT_AGAIN_S
+        return before if before.ok is not None and now - at < again_s and (answers or not before.ok) else None
+
+    def _untried(self, address: str, answers: bool, now: float) -> Found:
+        at, before = self.found.get(address, (-math.inf, Found(None)))
+        if before.ok is None:
+            told = "its peer answers" if answers else NO_ANSWER
+            return Found(answers, f"{told}; this address has not been tried by itself yet")
+        ago = f"tried {now - at:.0f} s ago, and not again since"
+        if before.ok:
+            return Found(answers, ago if answers else f"{NO_ANSWER}; this address was {ago}")
+        return Found(False, f"{before.detail or NO_ANSWER}; {ago}")
+
 
 async def look(node: Node, scouts: Scouts | None = None) -> tuple[tuple[AddressState, ...], str]:
     """Every configured address, and which bootstrap peers do not know the same swarm, if any. All are asked at once, so that
     dead ones cost one time limit together."""
-    known = await _query_all(node)
-    room = asyncio.Semaphore(SCOUTS_AT_ONCE)
-    asked = scouts or Scouts()
+    addresses = node.config.initial_peers
+    known, knocks = await asyncio.gather(_query_all(node), asyncio.gather(*map(_knock, addresses)))
+    knocked = dict(zip(addresses, knocks, strict=True))
+    listening = {a: known.get(peer_id_of(a)) is not None for a, (fault, _) in knocked.items() if fault is None}
+    found = await (scouts or Scouts()).ask_all(listening, node.config.relay)
 
-    async def check(address: str) -> AddressState:
-        answers = known.get(peer_id_of(address)) is not None
-        fault, family = await _knock(address)
-        if fault is None:
-            async with room:
-                found = await asked.ask(address, answers, node.config.relay)
-            fault = None if found.ok else ("dht", found.detail)
-        step, detail = fault or ("ok", "")
+    def state(address: str) -> AddressState:
+        fault, family = knocked[address]
+        step, detail = fault or ("ok" if found[address].ok else "dht", found[address].detail)
         return AddressState(address, peer_id_of(address), family, step, detail)
 
-    states = await asyncio.gather(*map(check, node.config.initial_peers))
-    return tuple(states), split_between({peer_id: peers for peer_id, peers in known.items() if peers is not None})
+    return tuple(map(state, addresses)), split_between(
+        {peer_id: peers for peer_id, peers in known.items() if peers is not None}
+    )
 
 
 def split_between(known: Mapping[str, frozenset[str]]) -> str:

@@ -1,5 +1,6 @@
 """Where an arriving server helps most. Blocks without any server come before everything, the more the better; among equals
 the window that lowers Φ most (in a rich swarm, where nobody is moved, that of the weakest blocks), and among those the first.
+A block that could not be read is no block without a server: it draws nobody while there is anything that could be read.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import numpy as np
 
 from swarm.placement.decisions import Circumstances, Placement, Promise
 from swarm.placement.holders import planned, stand_in
-from swarm.placement.objective import NEWCOMER, Counts, Floats, Ground, arrival, survey, worth
-from swarm.placement.words import few, weak, without_server
+from swarm.placement.objective import NEWCOMER, Counts, Flags, Floats, Ground, arrival, survey, worth
+from swarm.placement.words import few, nothing_known, weak, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -63,26 +64,30 @@ def choose_span(
     """
     holders = planned(model, promises, known.rates if known else None)
     ground = survey(model.num_blocks, holders, known)
+    unread = np.isin(np.arange(model.num_blocks), sorted(model.unread_blocks))
     usual = stand_in(holders) if rate is None else rate
     size = min(num_blocks, model.num_blocks)
     sizes = sorted({max(1, int(size * share)) for share in SHORTER}, reverse=True) if pace else [size]
     best: _Window | None = None
     for length in sizes:
-        window = _best(ground, length, pace.rate(length) if pace else usual, on_disk)
+        window = _best(ground, unread, length, pace.rate(length) if pace else usual, on_disk)
         if best is None or (window.filled, window.worth - CLEARLY) > (best.filled, best.worth):
             best = window
     assert best is not None
-    return _placement(model, ground, best)
+    return _placement(ground, unread, best)
 
 
-def _best(ground: Ground, size: int, rate: float, on_disk: Iterable[Span]) -> _Window:
+def _best(ground: Ground, unread: Flags, size: int, rate: float, on_disk: Iterable[Span]) -> _Window:
     changes = arrival(ground, size, rate, NEWCOMER)
-    bare = np.concatenate(([0], np.cumsum(ground.held == 0)))
+    # Where nothing could be read, servers that come one after another at least do not go to the same blocks.
+    wanted = (ground.held == 0) & (~unread | unread.all())
+    bare = np.concatenate(([0], np.cumsum(wanted)))
     filled = bare[size:] - bare[:-size]
     eligible = np.flatnonzero(filled == filled.max())
     lowest = float(changes[eligible].min())
     if ground.is_rich:
-        start = _around_the_weakest(ground.throughput, eligible, size)
+        unknown = unread & (ground.held == 0)
+        start = _around_the_weakest(np.where(unknown, np.inf, ground.throughput), eligible, size)
     else:
         start = int(next(at for at in eligible if changes[at] <= lowest + 1e-9 * abs(lowest)))
     kept = [span.start for span in on_disk if len(span) >= size and span.start in eligible]
@@ -98,17 +103,27 @@ def _around_the_weakest(throughput: Floats, eligible: Counts, size: int) -> int:
     return int(min(eligible, key=lambda start: (sorted(throughput[start : start + size]), start)))
 
 
-def _placement(model: Model, ground: Ground, window: _Window) -> Placement:
+def _placement(ground: Ground, unread: Flags, window: _Window) -> Placement:
     span = window.span
-    holes = [block for block in span if ground.held[block] == 0]
+    dark = [block for block in span if ground.held[block] == 0 and unread[block]]
+    known = [block for block in span if block not in dark]
+    if not known:
+        return Placement(span, ReasonCode.BLIND, nothing_known(dark))
+    code, reason, gain = _reason(ground, known, window)
+    return Placement(span, code, f"{reason}; {nothing_known(dark)}" if dark else reason, gain)
+
+
+def _reason(ground: Ground, known: list[int], window: _Window) -> tuple[ReasonCode, str, float | None]:
+    """From what is `known` of the window alone."""
+    holes = [block for block in known if ground.held[block] == 0]
     if holes:
-        return Placement(span, ReasonCode.HOLE, without_server(holes))
+        return ReasonCode.HOLE, without_server(holes), None
     gain = window.worth - worth(ground.phi(), ground.num_blocks)
     apart = ground.apart
-    fewest = int(apart[span.start : span.end].min())
+    fewest = int(apart[known].min())
     if fewest <= FEW and fewest == int(apart[ground.held > 0].min()):
-        lean = [block for block in span if apart[block] == fewest]
-        return Placement(span, ReasonCode.THINNEST, few(lean, [ground.held[block] for block in lean], fewest), gain)
-    least = float(ground.throughput[span.start : span.end].min())
-    weakest = [block for block in span if ground.throughput[block] <= least * (1 + 1e-9)]
-    return Placement(span, ReasonCode.WEAKEST, weak(weakest, least / ground.ideal), gain)
+        lean = [block for block in known if apart[block] == fewest]
+        return ReasonCode.THINNEST, few(lean, [int(ground.held[block]) for block in lean], fewest), gain
+    least = float(ground.throughput[known].min())
+    weakest = [block for block in known if ground.throughput[block] <= least * (1 + 1e-9)]
+    return ReasonCode.WEAKEST, weak(weakest, least / ground.ideal), gain

@@ -10,7 +10,7 @@ from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
 from swarm.placement.holders import counts, dark_blocks, find_holes, moved, planned, safe_donors, without
 from swarm.placement.objective import survey
-from swarm.placement.words import loading, without_server
+from swarm.placement.words import loading, nothing_known, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -83,7 +83,7 @@ def _stay(
     dark = dark_blocks(model, planned(model, promises))
     if dark:
         return Advice(ReasonCode.BEING_REPAIRED, f"{loading(dark)}; until it serves, nobody is moved for anything else")
-    whole = "every block has a server"
+    whole = _whole(model, promises)
     if known is None:
         return Advice(ReasonCode.NOTHING_NEEDED, whole)
     if known.moved_s_ago.get(peer_id, COOL_DOWN_S) < COOL_DOWN_S:
@@ -93,6 +93,15 @@ def _stay(
         words = f"the servers hold {capacity:.1f} times the model, too little to move one for throughput"
         return Advice(ReasonCode.SCARCE, f"{whole}; {words}")
     return Advice(ReasonCode.NOTHING_NEEDED, f"{whole}, and no move is worth its reload")
+
+
+def _whole(model: Model, promises: tuple[Promise, ...]) -> str:
+    """That nothing is known to be missing, and what is not known."""
+    held = counts(model.num_blocks, planned(model, promises))
+    dark = [block for block in sorted(model.unread_blocks) if block < model.num_blocks and held[block] == 0]
+    which = "every other block" if dark else "every block that was seen" if model.at_least else "every block"
+    said = f"{which} has a server"
+    return f"{nothing_known(dark)}; {said}" if dark else said
 
 
 def still_useful(

@@ -17,6 +17,11 @@ def loading(blocks: Iterable[int]) -> str:
     return f"{in_words(spans)} {has(blocks)} no server online yet, but one on its way"
 
 
+def nothing_known(blocks: Iterable[int]) -> str:
+    """Of blocks whose keys nobody answered for and that nobody is known to serve: they may well have servers."""
+    return f"{in_words(runs(blocks))} could not be read"
+
+
 def thin(blocks: Iterable[int], count: int) -> str:
     servers = "only one server" if count == 1 else f"{count} servers, the fewest of all"
     return f"{in_words(runs(blocks))} {has(blocks)} {servers}"

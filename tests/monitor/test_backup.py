@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
 
+from coordinator.desk.models import IncidentNote, Ruling
+from monitor import rulings
+from monitor.hiding.models import Hidden, hidden_list
 from monitor.history import backup, partitions, rollups, uptime
 from monitor.history.minutes import moment
-from monitor.history.models import Peer
+from monitor.history.models import Incident, Peer
 from monitor.store import store
 from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
 from tests.monitor.test_history import drop_partitions
@@ -33,10 +37,21 @@ def a_past() -> None:
     rollups.roll_up(moment(NOW + 500))
 
 
+def decided() -> None:
+    """Someone is hidden, someone quarantined, and an incident has a note."""
+    staff = get_user_model().objects.create_user("keeper", password="a long one")
+    Hidden.objects.create(kind="name", value="Rude Name", reason="asked for")
+    Hidden.objects.create(kind="peer", value=peer_id("a"))
+    now, later = moment(NOW), moment(NOW + 90_000)
+    common = {"starts_at": now, "ends_at": later, "made_by": staff, "made_at": now}
+    Ruling.objects.create(kind="quarantine", subject=peer_id("b"), words="it answers nonsense", **common)
+    IncidentNote.objects.create(incident=Incident.objects.earliest("pk"), words="we know", made_by=staff, made_at=now)
+
+
 def everything() -> dict[str, list[str]]:
     with connection.cursor() as cursor:
         found = {}
-        for table in backup.TABLES:
+        for table in backup.tables():
             cursor.execute(f"SELECT t::text FROM {table} AS t ORDER BY 1")
             found[table] = [row for (row,) in cursor.fetchall()]
         return found
@@ -44,7 +59,7 @@ def everything() -> dict[str, list[str]]:
 
 def empty() -> None:
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {', '.join(backup.TABLES)} RESTART IDENTITY CASCADE")
+        cursor.execute(f"TRUNCATE {', '.join(backup.tables())} RESTART IDENTITY CASCADE")
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +70,10 @@ def without_partitions(transactional_db: None) -> Iterator[None]:
 
 def test_export_and_import_into_an_empty_database_bring_every_row_back(tmp_path: Path) -> None:
     a_past()
+    decided()
     partitions.maintain(moment(NOW))
     before = everything()
-    assert all(before[table] for table in backup.TABLES)
+    assert all(before[table] for table in backup.tables())
     call_command("export_history", str(tmp_path / "backup"))
     empty()
     assert not any(everything().values())
@@ -70,6 +86,37 @@ def test_export_and_import_into_an_empty_database_bring_every_row_back(tmp_path:
     highest = max(Peer.objects.values_list("pk", flat=True))
     seed(model(3, online("c", 0, 3)), at=NOW + 560)
     assert Peer.objects.get(peer_id=peer_id("c")).pk > highest
+
+
+def test_who_was_hidden_or_quarantined_is_so_again_after_an_import_into_a_new_database(tmp_path: Path) -> None:
+    a_past()
+    decided()
+    backup.take(tmp_path)
+    assert not any("keeper" in path.name or b"a long one" in path.read_bytes() for path in tmp_path.iterdir())
+    empty()
+    get_user_model().objects.all().delete()
+    get_user_model().objects.create_user("someone-else")
+    backup.put_back(tmp_path)
+    hidden = hidden_list()
+    assert hidden.hides("by Rude  name") and peer_id("a") in hidden.peers
+    assert rulings.staff().rulings(SWARM, NOW + 600).quarantined.keys() == {peer_id("b")}
+    (note,) = rulings.staff().notes(Incident.objects.earliest("pk").pk)
+    assert note.words == "we know"
+    keeper = get_user_model().objects.get(username="keeper")
+    assert Ruling.objects.get().made_by == keeper and not keeper.is_active and not keeper.has_usable_password()
+
+
+def test_an_older_backup_without_decisions_is_taken_and_says_what_it_lacks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_past()
+    backup.take(tmp_path)
+    empty()
+    manifest = json.loads((tmp_path / backup.MANIFEST).read_text())
+    parts = [part for part in manifest["parts"] if part["table"] not in backup.DECIDED]
+    (tmp_path / backup.MANIFEST).write_text(json.dumps({**manifest, "parts": parts}))
+    call_command("import_history", str(tmp_path))
+    assert "does not say who is hidden" in capsys.readouterr().err
 
 
 def test_a_filled_database_is_left_alone(tmp_path: Path) -> None:

@@ -14,10 +14,11 @@ import pytest
 from hivemind.p2p import P2PContext, ServicerBase
 from hivemind.proto import runtime_pb2
 
-from monitor.crawl import MAX_KEYS, CrawlReport, Entrances, crawl
+from monitor.crawl import CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
 from monitor.probe import VISITS_AT_ONCE
 from monitor.progress import Stage
+from monitor.wanted import MAX_KEYS
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.declare import declare_model, declare_server
 from swarm.dht.node import Node

@@ -120,9 +120,10 @@ def test_the_dashboard_can_be_imported() -> None:
     assert used <= variables, "every variable is declared"
 
 
-def test_the_four_rules_are_what_prometheus_reads_and_name_only_what_exists(scraped: dict[str, set[str]]) -> None:
+def test_the_rules_are_what_prometheus_reads_and_name_only_what_exists(scraped: dict[str, set[str]]) -> None:
     rules = [rule for group in RULES for rule in group["rules"]]
-    assert [rule["alert"] for rule in rules] == ["SwarmGap", "SwarmOneServerBlock", "SwarmCrawlOld", "SwarmQueueLong"]
+    alerts = ["SwarmGap", "SwarmOneServerBlock", "SwarmCanary", "SwarmCrawlOld", "SwarmQueueLong"]
+    assert [rule["alert"] for rule in rules] == alerts
     for rule in rules:
         assert set(rule) <= {"alert", "expr", "for", "keep_firing_for", "labels", "annotations"}
         assert DURATION.fullmatch(rule["for"]) and rule["labels"]["severity"] in ("critical", "warning")

@@ -153,6 +153,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "prefix": "tiny-hf",
         "repository": None,
         "num_blocks": 6,
+        "size_known": True,
         "conflict": None,
         "verdict": "broken",
         "sentence": "cannot run: blocks 3–4 have no server",
@@ -162,6 +163,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "unread": [[5, 6]],
         "one_operator": [],
         "route": {"exists": False, "servers": [], "words": "blocks 3–5 have no server with room for another session"},
+        "when_last_seen": None,
         "min_redundancy": 0,
         "bottleneck": {"block": 0, "throughput_tokens_per_second": 20.0, "reported_tokens_per_second": 20.0},
         "blocks": [1, 2, 2, 0, 0, None],
@@ -177,6 +179,7 @@ def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monk
         "public_name": "a",
         "state": "online",
         "state_since": "2026-09-21T14:13:20Z",
+        "state_when_last_seen": None,
         "last_seen": "2026-09-21T14:13:20Z",
         "start": 0,
         "end": 3,
@@ -239,6 +242,28 @@ def test_a_stale_model_is_unknown_with_what_it_was(client: Client, monkeypatch: 
     assert everything["stale"] is True and everything["last_crawl"]["reason"] == "p2pd does not answer"
     (told,) = get(client, "/api/v1/state")["model_reports"]
     assert told["state"] == "unknown" and {row["state"] for row in told["server_rows"]} == {"unknown"}
+
+
+def test_nothing_in_the_json_of_a_stale_swarm_speaks_in_the_present(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One rule for all of it: what is now is not known, and what was stands apart."""
+    seed(model(4, online("a", 0, 2), unreachable("u", 2, 4)))
+    monkeypatch.setattr(queries.time, "time", lambda: NOW + 5_000)
+    document = get(client, "/api/v1/models/tiny-hf")
+    assert (document["holes"], document["thin"], document["unread"]) == ([], [], [[0, 4]])
+    assert (document["blocks"], document["bottleneck"], document["min_redundancy"]) == ([None] * 4, None, None)
+    assert document["route"] == {"exists": None, "servers": [], "words": "not known: the swarm is not seen now"}
+    was = document["when_last_seen"]
+    assert (was["verdict"], was["holes"], was["thin"], was["blocks"]) == ("broken", [[2, 4]], [[0, 2]], [1, 1, 0, 0])
+    assert was["bottleneck"] == {"block": 0, "throughput_tokens_per_second": 10.0} and was["min_redundancy"] == 0
+    for servers in (document["servers"], get(client, "/api/v1/servers")["items"]):
+        assert [(s["state"], s["state_since"]) for s in servers] == [("not checked", None)] * 2
+        assert {s["state_when_last_seen"] for s in servers} == {"online", "unreachable"}
+        assert {s["believed_tokens_per_second"] for s in servers} == {None}
+    blocks = get(client, "/api/v1/models/tiny-hf/blocks")["items"]
+    assert {(b["state"], b["redundancy"], len(b["online"])) for b in blocks} == {("unknown", None, 0)}
+    assert [(gap["state"], gap["blocks"]) for gap in get(client, "/api/v1/gaps")["items"]] == [("unknown", "blocks 0–3")]
+    state = get(client, "/api/v1/state")
+    assert (state["reachability_issues"], state["bootstrap_states"], state["top_contributors"]) == ([], ["unknown"], {})
 
 
 def test_an_unknown_prefix_is_a_problem_document(client: Client) -> None:

@@ -13,6 +13,7 @@ from monitor.history.minutes import moment
 from monitor.history.models import PeerDay
 from monitor.history.people import carriers
 from monitor.store import store
+from swarm.snapshot import Server
 from tests.monitor.seeding import BOOT, NOW, SWARM, failure, online, report, seed, unreachable
 from tests.swarms import model, peer_id
 
@@ -49,6 +50,25 @@ def test_what_helps_most_leads_to_the_wizard(client: Client) -> None:
 def test_where_nothing_is_needed_that_is_said(client: Client) -> None:
     seed(model(4, *(online(f"s{n}", 0, 4) for n in range(6))))
     assert "Nothing is missing: every block has six servers or more." in page(client)
+
+
+@pytest.mark.parametrize(
+    ("unread", "online_there"), [(frozenset(range(4)), ()), (frozenset({2, 3}), (online("a", 0, 2),))], ids=["all", "half"]
+)
+def test_blocks_that_could_not_be_read_are_neither_missing_nor_well(
+    client: Client, unread: frozenset[int], online_there: tuple[Server, ...]
+) -> None:
+    seed(model(4, *online_there, unread=unread))
+    html = page(client)
+    first, last = min(unread), max(unread)
+    assert f"Not all of it is known: of tiny-hf blocks {first}–{last} could not be read." in html
+    assert "no server" not in html and "Nothing is missing" not in html and "runs again" not in html
+
+
+def test_a_stale_snapshot_advises_nothing(client: Client) -> None:
+    seed(model(12, online("a", 0, 6), online("b", 0, 6)), at=NOW - 5_000)
+    html = page(client)
+    assert "Not known while the swarm is not seen" in html and "of tiny-hf</a>" not in html
 
 
 def test_a_monitor_that_does_not_see_advises_nothing(client: Client) -> None:

@@ -151,6 +151,44 @@ def test_a_stale_page_says_unknown_and_what_it_was(client: Client, monkeypatch: 
     assert h1(page(client, "/")) == "? tiny-hf: unknown — ran 7 min ago"
 
 
+def test_a_stale_page_speaks_of_the_past_and_asks_nobody_for_anything(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed(model(4, online("a", 0, 2), unreachable("u", 2, 4)))
+    fresh = page(client)
+    assert ">serve blocks 2–3</a>" in fresh and "Nothing gets through blocks 2–3" in fresh and "when last checked" not in fresh
+    at(monkeypatch, NOW + 5_000)
+    html = page(client)
+    gaps = html.split('id="h-gaps"')[1].split("</section>")[0]
+    assert "Blocks that had no server, or only one, when last checked, 1 h ago" in gaps and "/connect" not in gaps
+    assert "✕ no server online, block 2, when last checked" in html and "model cannot run" not in html
+    assert "When last checked: Nothing got through blocks 2–3." in html and "Nothing gets through" not in html
+    for heading in ("Servers online per block", "Servers, from first block to last", "Servers (2)"):
+        assert f"{heading}, when last checked, 1 h ago</h2>" in html
+    assert "1 server online when last checked" in page(client, "/")
+    assert "Unknown — when last checked, 1 h ago: online, serving blocks 0–1" in page(client, f"/p/{peer_id('a')}")
+
+
+def test_why_a_server_is_missing_names_first_what_could_not_be_read(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    seed(model(4, online("a", 0, 2)))
+    for path in ("/", "/m/tiny-hf"):
+        assert "a server that is not listed has not announced itself here" in page(client, path)
+    seed(model(4, online("a", 0, 2), unread=frozenset({2, 3})), at=NOW + 1)
+    unread = "What stands under blocks 2–3 of tiny-hf could not be read: it may be there."
+    for path in ("/", "/m/tiny-hf"):
+        html = page(client, path)
+        assert f"Why is my server missing? {unread} No record was left out" in html and "has not announced itself" not in html
+    bad = Dropped("tiny-hf.0", "x", "throughput", "it is nan")
+    seed(model(4, online("a", 0, 2), unread=frozenset({2, 3})), at=NOW + 2, dropped=(bad,))
+    assert f"Why is my server missing? {unread} 1 record was left out" in page(client)
+    at(monkeypatch, NOW + 5_000)
+    assert "Nobody sees the swarm now: it may have come since." in page(client)
+
+
+def test_nobody_is_asked_to_serve_what_could_not_be_read(client: Client) -> None:
+    seed(model(4, online("a", 0, 2), unread=frozenset({2, 3})))
+    gaps = page(client).split('id="h-gaps"')[1].split("</section>")[0]
+    assert "serve blocks 0–1" in gaps and "serve blocks 2–3" not in gaps and "not read" in gaps
+
+
 def test_a_wrong_prefix_gets_the_right_ones(client: Client) -> None:
     seed(model(1, online("a", 0, 1)))
     html = page(client, "/m/tiny", status=404)

@@ -60,7 +60,7 @@ def test_an_unreachable_server_gets_the_reason_and_what_to_do(client: Client) ->
     assert "Unreachable: announced for blocks 0–3 of tiny-hf, but it does not answer us" in html
     assert (
         "no answer within 5 s (addresses tried: not told)" in html
-        and "sepal doctor --net" in html
+        and "Run sepal doctor on the machine, with the same arguments as sepal serve" in html
         and "Nothing would change" in html
     )
 
@@ -96,7 +96,7 @@ def test_a_blind_monitor_says_unknown_of_a_server_too(client: Client, monkeypatc
     store(failure(NOW + 30))
     at(monkeypatch, NOW + 600)
     html = page(client, "a")
-    assert "Unknown — online, serving block 0 of tiny-hf" in html and "If it left" not in html
+    assert "Unknown — when last checked, 10 min ago: online, serving block 0 of tiny-hf" in html and "If it left" not in html
 
 
 def test_its_day_and_its_moves_are_told_in_words(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
+from dataclasses import replace
 
 import pytest
 from hivemind.utils.multiaddr import Multiaddr
 
-from swarm.dht import entrances
+from swarm.dht import entrances, scout
 from swarm.dht.canary import sings
 from swarm.dht.node import NodeConfig, start_node
 from swarm.dht.routes import Connection, kind_of, network_of, printable, quoted_addresses, routes
@@ -104,6 +106,77 @@ async def test_a_query_over_one_address_stands_for_a_while_unless_the_peer_falls
     assert [await look(True), await look(True), len(asked)] == [False, False, 3]
     now[0], found = now[0] + entrances.SCOUT_AGAIN_S, entrances.Found(None)
     assert [await look(True), await look(False), len(asked)] == [True, False, 5], "our own fault says nothing of the peer"
+
+
+async def test_any_number_of_silent_addresses_costs_one_limit_and_each_has_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    async def silent(address: str, relay: bool) -> entrances.Found:
+        tried.append(address)
+        # As a p2pd whose time is over: the ones that were asked are known to be silent.
+        await asyncio.sleep(0)
+        now[0] += entrances.SCOUTS_BEGIN_WITHIN_S
+        return entrances.Found(False, "no answer to a DHT query within 5 s")
+
+    monkeypatch.setattr(entrances, "ask_through", silent)
+    scouts, now = entrances.Scouts(), [0.0]
+    answers = {f"address-{n:02}": n == 11 for n in range(12)}
+    for look in range(1, 4):
+        found = await scouts.ask_all(answers, False, lambda: now[0])
+        assert len(found) == 12 and len(tried) <= entrances.SCOUTS_AT_ONCE * look, "the others keep their last finding"
+    assert sorted(tried) == sorted(answers), "each once: whoever was tried longest ago comes first"
+
+
+async def test_an_address_whose_turn_did_not_come_says_what_is_known_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entrances, "SCOUTS_END_WITHIN_S", 0.05)
+    never = asyncio.Event()
+
+    async def hangs(address: str, relay: bool) -> entrances.Found:
+        await never.wait()
+        return entrances.Found(True)
+
+    monkeypatch.setattr(entrances, "ask_through", hangs)
+    scouts = entrances.Scouts({"was-up": (0.0, entrances.Found(True)), "was-down": (0.0, entrances.Found(False, "refused"))})
+    now = entrances.SCOUT_EVERY_S + 1
+    answers = {"was-up": True, "was-down": True, "new": True, "mute": False}
+    found = await scouts.ask_all(answers, False, lambda: now)
+    assert {address: told.ok for address, told in found.items()} == {
+        "was-up": True,
+        "was-down": False,
+        "new": True,
+        "mute": False,
+    }
+    assert found["was-up"].detail == "tried 301 s ago, and not again since"
+    assert found["was-down"].detail == "refused; tried 301 s ago, and not again since"
+    assert "not been tried by itself yet" in found["new"].detail and "no answer" in found["mute"].detail
+    assert scouts.found["was-up"] == (0.0, entrances.Found(True)), "what nobody tried is not found anew"
+    never.set()
+    await asyncio.gather(*scouts.trying.values())
+    found = await scouts.ask_all(answers, False, lambda: now)
+    assert all(told == entrances.Found(True) for address, told in found.items() if address != "mute"), "late, but it counts"
+
+
+@pytest.mark.slow
+async def test_twelve_addresses_that_accept_and_stay_silent_do_not_hold_up_a_crawl(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real sockets and a real p2pd for each: three times four silences would be fifteen seconds and more."""
+    monkeypatch.setattr(entrances, "SCOUTS_END_WITHIN_S", 3.0)
+    servers = [await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0) for _ in range(12)]
+    ports = [server.sockets[0].getsockname()[1] for server in servers]
+    async with nodes(1) as (boot,):
+        dead = [f"/ip4/127.0.0.1/tcp/{port}/p2p/{peer_id(f'dead{port}')}" for port in ports]
+        reader = await start_node(NodeConfig(initial_peers=await boot.addresses(), client_mode=True))
+        reader.config = replace(reader.config, initial_peers=(*await boot.addresses(), *dead))
+        try:
+            limit_s = entrances.TIMEOUT_S + entrances.SCOUTS_END_WITHIN_S + scout.LIMIT_S
+            scouts = entrances.Scouts()
+            states, _ = await asyncio.wait_for(entrances.look(reader, scouts), limit_s)
+            await asyncio.gather(*scouts.trying.values())
+        finally:
+            await reader.stop()
+            for server in servers:
+                server.close()
+    assert [state.step for state in states] == ["ok", *["dht"] * 12]
+    assert any("not been tried by itself yet" in state.detail for state in states)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from swarm.errors import LocalError
 
 
 class Command(BaseCommand):
-    help = "Writes the history (minutes, days, hours, incidents, what is known of models and servers) to a folder."
+    help = "Writes the history (minutes, days, hours, incidents, models, servers) and the staff's decisions to a folder."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("folder", type=Path)

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from monitor.history.backup import put_back
+from monitor.history.backup import DECIDED, put_back
 from swarm.errors import LocalError
 
 
@@ -22,4 +22,9 @@ class Command(BaseCommand):
             rows = put_back(folder)
         except LocalError as error:
             raise CommandError(str(error)) from error
+        if not rows.keys() & DECIDED.keys():
+            self.stderr.write(
+                "This backup was written by an older Sepal: it does not say who is hidden or quarantined. Hide them again"
+                " (manage.py hide) before the site is opened."
+            )
         self.stdout.write(f"{sum(rows.values())} rows of {len(rows)} tables are back.")

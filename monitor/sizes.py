@@ -1,0 +1,107 @@
+"""How many blocks a model has: what the index of models says, what servers prove by answering, what stood before.
+
+Pure. Nothing in the index is signed and no server says how large its model is: a size that no entry of the index bears out is
+"at least so many blocks", and a model of such a size is never said to run. A server that answers for a block proves that block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from swarm.claims import read_servers
+from swarm.snapshot import Model, PeerState, Reading, Server, Visit, size_from_keys
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """`at_least`: it may have more. `conflict` is empty where nothing contradicts it."""
+
+    num_blocks: int
+    at_least: bool = False
+    conflict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stood:
+    """What stood before. `proved`: it came from the index, or servers had answered for as many blocks; keys that nobody
+    answers for anyone may write."""
+
+    num_blocks: int
+    at_least: bool = False
+    proved: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What one crawl brings to the question. `claims` are the sizes that the index says now, `proved` how many blocks servers
+    have answered for, up to the last such block (0: nobody answered), `announced` the same of what they only announce."""
+
+    claims: frozenset[int] = frozenset()
+    proved: int = 0
+    announced: int = 0
+
+
+def settled(before: Stood | None, seen: Evidence) -> Size | None:
+    """What is to stand now; None where nothing says anything."""
+    if before is not None and not before.at_least and seen.proved <= before.num_blocks and _stays(before, seen):
+        return Size(before.num_blocks, conflict=_also(before.num_blocks, seen))
+    floor = max(seen.proved, before.num_blocks if before is not None and before.at_least and before.proved else 0)
+    possible = sorted(claim for claim in seen.claims if claim >= floor)
+    if len(possible) == 1:
+        return Size(possible[0], conflict=_too_small(before, possible[0], floor, seen))
+    if possible:
+        return Size(possible[0], True, f"the index of models says {_listed(possible)} blocks, and nobody proves which")
+    size = floor or seen.announced or (before.num_blocks if before is not None else 0)
+    return Size(size, True, _too_small(before, size, floor, seen)) if size else None
+
+
+def _stays(before: Stood, seen: Evidence) -> bool:
+    """The last good value stands while the index says it or says nothing, and against all it says while a server answers."""
+    return not seen.claims or before.num_blocks in seen.claims or seen.proved > 0
+
+
+def _also(stands: int, seen: Evidence) -> str:
+    others = sorted(seen.claims - {stands})
+    return f"the index of models also says {_listed(others)} blocks; {stands} stands" if others else ""
+
+
+def _too_small(before: Stood | None, size: int, floor: int, seen: Evidence) -> str:
+    """What stands or stood in the index, and a server's answer shows to be too small."""
+    said = seen.claims | ({before.num_blocks} if before is not None and not before.at_least else set())
+    smaller = sorted(claim for claim in said - {size} if claim < floor)
+    if not smaller:
+        return ""
+    return f"the index of models says {_listed(smaller)} blocks, but a server has answered for block {floor - 1}"
+
+
+def _listed(sizes: list[int]) -> str:
+    return " and ".join(map(str, sizes))
+
+
+def evidence(
+    prefix: str,
+    claims: frozenset[int],
+    reading: Reading,
+    num_keys: int,
+    visits: Mapping[str, Visit],
+    known: Mapping[str, Server],
+    at: float,
+) -> Evidence:
+    """`num_keys` block keys were read; `known` are the servers seen before, by peer id."""
+    found, _ = read_servers(prefix, num_keys, reading, at)
+    ends = [0]
+    for peer_id, visit in visits.items():
+        if visit.answered:
+            before = known.get(peer_id)
+            span = visit.span or (found[peer_id].span if peer_id in found else before.span if before is not None else None)
+            ends.append(span.end if span is not None else 0)
+    return Evidence(claims, max(ends), size_from_keys(prefix, reading, at) or 0)
+
+
+def stood(model: Model | None, num_blocks: int) -> Stood:
+    """What is remembered of a size; `model` is how the last snapshot had it, None where it had not."""
+    if model is None:
+        return Stood(num_blocks, at_least=True, proved=False)
+    answered = any(server.state is PeerState.ONLINE for server in model.servers)
+    return Stood(model.num_blocks, model.at_least, not model.at_least or answered)
