@@ -8,25 +8,20 @@ several models holds the locks of all of them, taken in the order of their names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime
-from statistics import median
 
 from django.db import connection, transaction
 
 from coordinator import explain, fleet, followers, leases, pauses, plans, seeing, signs
 from coordinator.answering import RETRY_SOON_S, leased, move, stay
+from coordinator.deciding import Going, decide
 from coordinator.models import Follower, Lease, Phase
 from coordinator.seeing import Seen
-from coordinator.sizes import longer_spans
 from coordinator.tallies import STAY, UNKNOWN, tally
-from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, Promise, advise, find_holes, still_useful, without
-from swarm.placement.fleet import why_chosen, why_transferred
+from swarm.placement import Advice, Placement, Promise, find_holes, still_useful, without
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
-from swarm.wire.spans import suffixes
 
-FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -34,22 +29,6 @@ RETRY_BARRED_S = 300.0
 
 OPEN_LEASES_OF_AN_ADDRESS = 32
 """A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Going:
-    """Where the asking server should go: to blocks of `seen.model`; `leaving` is another model, where it serves that now.
-    `ranking` are all models that an arriving server had the choice of."""
-
-    seen: Seen
-    placement: Placement
-    leaving: Seen | None = None
-    ranking: tuple[Choice, ...] = ()
-
-    @property
-    def fills_hole(self) -> bool:
-        """A server changes its model for nothing less."""
-        return self.leaving is not None or self.placement.reason_code in FILLING
 
 
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
@@ -86,7 +65,7 @@ def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> 
         return seen.model_copy(update={"no_lease_because": why_no_lease})
     if barred := seen[request.model].barred(request.peer):
         return stay(ReasonCode.QUARANTINED, barred, RETRY_BARRED_S)
-    going = _decide(seen, request)
+    going = decide(seen, request)
     if isinstance(going, Advice):
         return stay(going.reason_code, going.reason).model_copy(update={"no_lease_because": why_no_lease})
     return move(going.seen.model.prefix, going.placement, why_no_lease)
@@ -171,7 +150,7 @@ def _take_back(seen: Seen) -> None:
 
 
 def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, asked_from: str) -> HintAnswer:
-    going = _decide(seen, request)
+    going = decide(seen, request)
     if isinstance(going, Advice):
         return stay(going.reason_code, going.reason)
     now = going.seen.now
@@ -210,82 +189,6 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
             lease.inputs["models"] = explain.models(going.ranking)
         lease.save(update_fields=["plan_version", "inputs"])
     return lease
-
-
-def _decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
-    """Where to go, or why to stay. A hole of the model that a server is in comes before one of another; what only wins
-    throughput there comes after."""
-    own = seen[request.model]
-    if request.current is None:
-        return _arrival(seen, request)
-    advice = _advise(own, request)
-    fills = advice.placement is not None and advice.reason_code in FILLING
-    changes = () if fills else fleet.changes(seen, request)
-    for change in changes:
-        if change.peer_id == request.peer:
-            placed = change.placement
-            why = Placement(placed.span, placed.reason_code, why_transferred(change), change.worth)
-            return Going(seen[change.target], why, own)
-    if advice.placement is not None:
-        return Going(own, advice.placement)
-    if changes:
-        lacking = f"{changes[0].target}: {changes[0].placement.reason}"
-        return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{lacking}; another server is the better one to change to it")
-    return advice
-
-
-def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
-    if len(seen) == 1:
-        advice = _advise(seen[request.model], request)
-        return advice if advice.placement is None else Going(seen[request.model], advice.placement)
-    ranking = fleet.choices(seen, request)
-    best = seen[ranking[0].prefix]
-    advice = _advise(best, request)
-    if advice.placement is None:
-        return advice
-    placed = advice.placement
-    return Going(best, Placement(placed.span, placed.reason_code, why_chosen(ranking), placed.gain), ranking=ranking)
-
-
-def _advise(seen: Seen, request: HintRequest) -> Advice:
-    """Within one model. A serving server keeps the length of its span, unless holes need more: what a longer one would do to
-    its speed the planner does not weigh."""
-    model, promises = seen.planned(but=request.peer), seen.promises(but=request.peer)
-    arriving, most = request.current is None, request.offered[seen.model.prefix]
-    holes = not arriving and bool(find_holes(model, promises))
-    movable = seen.movable(elective=not holes)
-    fitting = {**seen.capacities(), request.peer: most} if holes else {}
-    longer = longer_spans(model, promises, movable | {request.peer}, fitting) if holes else None
-    return advise(
-        model,
-        request.peer,
-        most if arriving or longer else request.num_blocks,
-        serving=request.current.to_span() if request.current else None,
-        promises=promises,
-        movable=movable,
-        capacities=longer,
-        known=_known(seen, request),
-        # What it says of its speed was measured with the model that it asks about.
-        pace=_pace(seen, request) if seen.model.prefix == request.model else None,
-    )
-
-
-def _known(seen: Seen, request: HintRequest) -> Circumstances:
-    if not request.on_disk or seen.model.prefix != request.model:
-        return seen.known
-    kept = suffixes((span.to_span() for span in request.on_disk), seen.model.num_blocks)
-    return replace(seen.known, on_disk={request.peer: kept})
-
-
-def _pace(seen: Seen, request: HintRequest) -> Pace | None:
-    """What the server says of its own speed, held to what its own rate or a usual server's is believed to be: nobody gets
-    better blocks by a large word."""
-    if request.forward_rps is None:
-        return None
-    rates = seen.known.rates
-    most = max(rates.get(request.peer, 0.0), median(rates.values())) if rates else None
-    line = [rate for rate in (request.network_rps, most) if rate is not None]
-    return Pace(request.forward_rps, min(line) if line else None)
 
 
 def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], placement: Placement) -> list[int]:

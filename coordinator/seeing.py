@@ -35,13 +35,14 @@ class Seen:
         )
 
     def promises(self, but: str) -> tuple[Promise, ...]:
-        """Open leases, and claims newer than the snapshot; without those of the asking peer itself, and of peers in quarantine,
-        whose word counts for nothing."""
+        """Open leases, and claims newer than the snapshot; without those of the asking peer itself, of peers in quarantine,
+        whose word counts for nothing, and of those that are about to leave for another model."""
         promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
         shown = {server.peer_id: server.span for server in self.model.servers}
         for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
             promised.setdefault(claim.peer_id, claim)
-        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in (but, *self.quarantined))
+        passed_over = {but, *self.quarantined, *leases.leaving(self.swarm, self.model.prefix)}
+        return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in passed_over)
 
     def movable(self, *, elective: bool = False) -> frozenset[str]:
         """Whom to count on for a hole, or for a move that fills none."""

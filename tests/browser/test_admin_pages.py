@@ -144,6 +144,7 @@ LOOKS = {
     "Replay": "Replay a check",
     "Incidents": "Incidents",
     "Quarantine": "Quarantined servers",
+    "Importance": "Importance of models",
     "Audit": "Log entries",
 }
 

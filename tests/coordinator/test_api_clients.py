@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -13,10 +15,12 @@ from django.test import Client
 from blockserver import site as reading
 from blockserver.hints_report import show_hints
 from blockserver.status import show_status
+from coordinator import hints
 from coordinator.management.commands.openapi import PATH
 from swarm.snapshot import PeerState
-from tests.coordinator.seeding import seen
-from tests.swarms import model, server
+from swarm.wire.spans import Span
+from tests.coordinator.seeding import SWARM, question, seen
+from tests.swarms import model, peer_id, server
 
 pytestmark = pytest.mark.django_db
 SITE = "https://swarm.example"
@@ -53,3 +57,14 @@ def test_hints_are_the_planners_on_what_the_api_tells(capsys: pytest.CaptureFixt
     assert show_hints(SITE, prefix=None, num_blocks=2, as_json=True) == 0
     (item,) = json.loads(capsys.readouterr().out)["items"]
     assert item["no_server"] == [[6, 8]] and (item["advice"]["start"], item["advice"]["end"]) == (6, 8)
+
+
+def test_hints_tell_who_changes_from_which_model_to_which(capsys: pytest.CaptureFixture[str]) -> None:
+    rich = replace(model(8, *(server(name, 0, 8) for name in ("r0", "r1", "r2"))), prefix="rich")
+    seen(rich, replace(model(8, server("p", 0, 4)), prefix="poor"))
+    hints.answer(SWARM, question("r0", 8, Span(0, 8), "rich", {"poor": 8}), datetime.now(UTC))
+    for prefix in ("rich", "poor"):
+        assert show_hints(SITE, prefix=prefix, num_blocks=None, as_json=False) == 0
+        said = capsys.readouterr().out
+        assert f"…{peer_id('r0')[-6:]} is to serve blocks 0–7 of poor instead of blocks 0–7 of rich (offered)" in said
+        assert "poor: blocks 4–7 have no server" in said

@@ -183,6 +183,15 @@ def test_a_server_that_was_asked_to_go_counts_as_gone_where_it_leaves() -> None:
     assert seen_of("rich").known.reloading == 1
 
 
+def test_where_a_leaving_server_says_that_it_is_counts_no_more() -> None:
+    lease = transferred()
+    accept(lease)
+    Follower.objects.filter(peer_id=lease.peer_id).update(start=0, end=4, claimed_at=now(), claim_counts=True)
+    seen(without(RICH, "r0"), POOR, ago_s=5)
+    assert followers.claims(SWARM, "rich", seen_of("rich").at, {}), "it counts where no lease says otherwise"
+    assert seen_of("rich").promises(but="") == ()
+
+
 def test_the_promise_counts_in_the_plan_of_the_model_it_is_for_and_both_plans_move_on() -> None:
     seen(RICH, POOR)
     versions = {swarm.prefix: plans.current_version(SWARM, swarm) for swarm in (RICH, POOR)}

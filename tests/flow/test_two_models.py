@@ -79,12 +79,11 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
         folders.append(tmp_path / name)
     rich, lost = folders
     options = ["--servers", "2", "--blocks", str(BLOCKS), "--crawl-interval", "3"]
-    with contextlib.ExitStack() as stack:
-        demo = stack.enter_context(running_demo(lost, tmp_path / "run", options))
+    with running_demo(lost, tmp_path / "run", options) as demo, stopping(tmp_path) as started:
         made = Swarm(demo, rich, lost, [])
         for index in range(3):
             also = ["--also", str(lost)] if index else []
-            peer_id = stack.enter_context(server(demo, tmp_path, f"a{index}", rich, *also))
+            peer_id = start_server(demo, tmp_path, f"a{index}", rich, started, *also)
             if also:
                 made.spare.append(peer_id)
             made.until(lambda seen, peer=peer_id: rich.name in seen and peer in online(seen[rich.name]))  # type: ignore[misc]
@@ -92,7 +91,23 @@ def swarm(tmp_path: Path) -> Iterator[Swarm]:
 
 
 @contextlib.contextmanager
-def server(demo: RunningDemo, folder: Path, name: str, model: Path, *more: str) -> Iterator[str]:
+def stopping(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """All at once at the end: each takes seconds to leave in order."""
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait(60)
+        for log in sorted(folder.glob("*.log")):
+            sys.stderr.write(f"{log.name}\n{log.read_text()}")
+
+
+def start_server(
+    demo: RunningDemo, folder: Path, name: str, model: Path, started: list[subprocess.Popen[bytes]], *more: str
+) -> str:
     """One that is online, with the whole model: its peer id."""
     ready = folder / f"{name}.json"
     command = [
@@ -104,16 +119,12 @@ def server(demo: RunningDemo, folder: Path, name: str, model: Path, *more: str) 
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     with (folder / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        deadline = time.monotonic() + PATIENCE_S
-        while not ready.exists():
-            assert process.poll() is None and time.monotonic() < deadline, (folder / f"{name}.log").read_text()
-            time.sleep(LOOK_EVERY_S)
-        yield json.loads(ready.read_text())["peer_id"]
-    finally:
-        process.terminate()
-        process.wait(60)
-        sys.stderr.write((folder / f"{name}.log").read_text())
+    started.append(process)
+    deadline = time.monotonic() + PATIENCE_S
+    while not ready.exists():
+        assert process.poll() is None and time.monotonic() < deadline, (folder / f"{name}.log").read_text()
+        time.sleep(LOOK_EVERY_S)
+    return str(json.loads(ready.read_text())["peer_id"])
 
 
 def test_one_spare_server_changes_to_the_model_that_lost_its_holders(swarm: Swarm) -> None:

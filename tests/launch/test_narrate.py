@@ -48,6 +48,14 @@ def test_a_change_of_state_is_told() -> None:
     assert narrate(WHOLE, seen(server(ONE, 0, 12), server(TWO, 12, 24, "OFFLINE"))) == ["…AbCdEf offline: blocks 12–23"]
 
 
+def test_a_change_of_model_is_told_once_at_the_model_it_leads_to() -> None:
+    lease = {"id": "1", "peer_id": ONE, "start": 0, "end": 12, "phase": "offered", "reason": "it lacks them", "model": "other"}
+    (smol,) = WHOLE["items"]
+    before = {"items": [{**smol, "prefix": "other", "servers": []}, smol]}
+    now = {"items": [{**item, "leases": [lease]} for item in before["items"]]}
+    assert narrate(before, now, NAMES) == ["other: hint: server-4 (…RcvFJg) was asked to serve blocks 0–11: it lacks them"]
+
+
 def test_a_move_names_both_spans() -> None:
     now = seen(server(ONE, 12, 24, "joining"), server(TWO, 12, 24))
     assert narrate(WHOLE, now, NAMES) == ["server-4 (…RcvFJg) moved from blocks 0–11 to blocks 12–23, joining"]

@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 
 from blockserver.config import AlsoModel, ServeConfig, parse_also
 from blockserver.model.blocks import SpanModule
+from blockserver.rpc.handler import TransformerConnectionHandler
 from blockserver.serving import announce, loading
 from blockserver.serving.advice import Adviser, Candidate, Decision
 from blockserver.serving.announce import Announcer
@@ -239,6 +240,13 @@ async def test_a_round_under_way_does_not_bring_the_old_model_back(monkeypatch: 
     go_on.set()
     await saying
     assert stored == {"old": ServerState.OFFLINE}
+
+
+async def test_a_handler_changes_its_model_only_when_it_holds_no_blocks() -> None:
+    held = cast(Any, object())
+    handler = TransformerConnectionHandler(held, "old", held, version="1", dht_client_mode=False)
+    with pytest.raises(LocalError, match="still served"):
+        handler.set_prefix("new")
 
 
 # -------------------------------------------------------------------------------------------------- what an operator may say

@@ -92,6 +92,17 @@ def _as_a_span(body: Any) -> None:
         current["start"] = 0
 
 
+def _each_model_once(body: Any) -> None:
+    """No schema can say that the models of a list differ, nor that they differ from one beside it."""
+    also = body.get("also") if isinstance(body, dict) else None
+    named = {body.get("model")} if isinstance(also, list) and isinstance(body.get("model"), str) else set()
+    for number, other in enumerate(also if isinstance(also, list) else ()):
+        prefix = other.get("model") if isinstance(other, dict) else None
+        if isinstance(prefix, str) and 0 < len(prefix) <= 128:
+            other["model"] = f"{prefix[:120]}-{number}" if prefix in named else prefix
+            named.add(other["model"])
+
+
 @schema.hook("map_path_parameters")
 def known_things(context: Any, path_parameters: dict[str, Any] | None) -> dict[str, Any] | None:
     return {name: _known(name, value) for name, value in path_parameters.items()} if path_parameters else path_parameters
@@ -118,5 +129,6 @@ def test_whatever_is_asked_is_answered_as_promised(case: Any) -> None:
     for place in (case.body, case.query):
         _with_real_peer_ids(place)
     _as_a_span(case.body)
+    _each_model_once(case.body)
     _as_counted(case.body)
     case.call_and_validate()
