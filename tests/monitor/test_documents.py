@@ -39,7 +39,8 @@ def _not_json(constant: str) -> None:
 
 
 LEASE = {
-    "id": "l1", "peer_id": peer_id("a"), "start": 3, "end": 5, "blocks": "blocks 3–4", "from": [0, 3],
+    "id": "l1", "peer_id": peer_id("a"), "model": "tiny-hf", "from_model": None,
+    "start": 3, "end": 5, "blocks": "blocks 3–4", "from": [0, 3],
     "from_blocks": "blocks 0–2", "phase": "offered", "symbol": "○", "progress": 0.0, "percent": 0, "urgency": "hole",
     "reason_code": "hole", "reason": "why", "plan_version": 1, "expected_gain": None, "cost_s": None, "outcome": "open",
     "created_at": "2026-09-21T14:13:20Z", "closed_at": None, "close_reason": "",
