@@ -23,7 +23,6 @@ from swarm.placement import Advice, Placement, Promise, find_holes, still_useful
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseReply, LeaseStep, ReasonCode
 
-FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 QUARANTINED_SINCE = "this server has been quarantined"
 
 RETRY_BARRED_S = 300.0
@@ -177,10 +176,8 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     filled = _filled(seen.planned(but=request.peer), request.peer, promises, placement)
     serving = request.current.to_span() if request.current else None
     leaving = going.leaving.model.prefix if going.leaving else ""
-    # What it says of loading is said of `num_blocks`.
-    cost_s = None if request.est_load_s is None else request.est_load_s * len(placement.span) / request.num_blocks
     # The planner says what a move wins where it has figures for it.
-    terms = leases.Terms(placement.gain, cost_s, asked_from, leaving)
+    terms = leases.Terms(placement.gain, _cost_s(going, request), asked_from, leaving)
     lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
@@ -194,6 +191,13 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
             lease.inputs["models"] = explain.models(going.ranking)
         lease.save(update_fields=["plan_version", "inputs"])
     return lease
+
+
+def _cost_s(going: Going, request: HintRequest) -> float | None:
+    """What a server says of loading, it says of `num_blocks` of the model that it asks about."""
+    if request.est_load_s is None or going.seen.model.prefix != request.model:
+        return None
+    return request.est_load_s * len(going.placement.span) / request.num_blocks
 
 
 def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], placement: Placement) -> list[int]:

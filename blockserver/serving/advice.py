@@ -138,7 +138,7 @@ class Adviser:
             self._note_silence(answer.reason, serving, blind=True)
             return None
         if self._silence.end():
-            log.info("the coordinator answers again")
+            log.info("the coordinator advises again")
         self._finding = None
         if answer.no_lease_because:
             self._lease_after_s = answer.lease_after_s

@@ -138,7 +138,7 @@ async def test_a_silent_coordinator_is_waited_for_and_then_the_server_decides_an
             assert "deciding by itself" in caplog.text
             told.answers["/api/v1/hint"] = move(12, 24)
             assert await me.decides(1) == Span(12, 24)
-            assert "answers again" in caplog.text
+            assert "advises again" in caplog.text
 
 
 @pytest.mark.parametrize(("drawn", "looks_after"), [(0.0, 180.0), (0.5, 270.0)])
