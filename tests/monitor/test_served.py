@@ -53,7 +53,7 @@ class World(MadeUpReader):
         record = ServerRecord(state, 10.0, claimed), 3e8 + self.writings
         self.written.update({(name, block): record for block in keys or claimed})
 
-    async def read_blocks(self, models: object) -> dict[str, Reading]:
+    async def read_blocks(self, models: object, heard: object = None) -> dict[str, Reading]:
         entries: dict[str, list[Entry]] = {}
         for (name, block), (record, expires_at) in self.written.items():
             entries.setdefault(block_uid("m", block), []).append(Entry(peer_id(name), record.to_wire(), expires_at))
