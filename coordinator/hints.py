@@ -182,7 +182,7 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
         basis = explain.Basis(seen.planned(but=request.peer), seen.at, promises, seen.known)
-        asked = unasked.Asked(seen.swarm, seen.model.prefix, placement.reason_code in FILLING, seen.now)
+        asked = unasked.Asked(seen.swarm, seen.model.prefix, going.fills_hole, seen.now)
         why_not = partial(unasked.why_not, asked, known=seen.known)
         lease.inputs = explain.inputs(basis, request, placement, why_not)
         if going.leaving is not None:
