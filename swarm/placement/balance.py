@@ -53,6 +53,8 @@ class _Rules:
     scarce: bool
     price: float
     """Of a move, in the measure of `_profit`."""
+    dark: frozenset[int]
+    """While there are any, only these blocks are given a second holder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,12 @@ def rebalance(
     *,
     movable: Collection[str] | None = None,
     capacities: Mapping[str, int] | None = None,
+    dark: frozenset[int] = frozenset(),
 ) -> tuple[Move, ...]:
-    """The moves to ask for now, each worth its price, no more than may reload at once."""
+    """The moves to ask for now, each worth its price, no more than may reload at once.
+
+    `dark` are blocks with servers on their way and none online yet: until they work, nobody moves but to become their second.
+    """
     reloading = len(promises) if known.reloading is None else known.reloading
     room = min(ROUND, max(1, int(RELOADING_SHARE * len(holders))) - reloading)
     if room <= 0 or not holders:
@@ -85,7 +91,7 @@ def rebalance(
     if ground.is_rich:
         return ()
     price = RISK_PRICE if scarce else MOVE_PRICE_OF_FEW if len(holders) < FEW_SERVERS else MOVE_PRICE
-    rules = _Rules(model, known, movable, capacities or {}, scarce, price)
+    rules = _Rules(model, known, movable, capacities or {}, scarce, price, dark)
     state = _State(holders, frozenset(promise.peer_id for promise in promises), ground, _phi(ground, scarce))
     lonely = int(ground.apart.min()) < 2
     if not scarce and not lonely and ground.bottleneck() >= AMPLE:
@@ -194,17 +200,12 @@ def _after(rules: _Rules, state: _State, peer_id: str, target: Span) -> _State |
     gain = None if rules.scarce else worth(phi, blocks) - worth(state.phi, blocks)
     apart, held = state.ground.apart, state.ground.held
     lonely = [block for block in target if block not in donor.span and apart[block] == 1]
+    if rules.dark and not rules.dark.intersection(lonely):
+        return None
     if lonely and (rules.scarce or ground.alone.sum() < state.ground.alone.sum()):
-        move = Move(
-            donor.peer_id,
-            donor.span,
-            target,
-            (),
-            ReasonCode.REDUNDANCY,
-            few(lonely, [held[block] for block in lonely], 1),
-            gain,
-        )
-    elif rules.scarce or ground.bottleneck() < state.ground.bottleneck() * (1 - 1e-9):
+        why = few(lonely, [held[block] for block in lonely], 1)
+        move = Move(donor.peer_id, donor.span, target, (), ReasonCode.REDUNDANCY, why, gain)
+    elif rules.scarce or rules.dark or ground.bottleneck() < state.ground.bottleneck() * (1 - 1e-9):
         return None
     else:
         move = Move(donor.peer_id, donor.span, target, (), ReasonCode.BALANCE, _weakest(state.ground, target), gain)

@@ -8,7 +8,7 @@ from swarm.placement.arrivals import Pace, choose_span
 from swarm.placement.balance import COOL_DOWN_S, SCARCE, capacity_of, rebalance
 from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
-from swarm.placement.holders import counts, dark_blocks, find_holes, moved, planned, safe_donors, without
+from swarm.placement.holders import counts, dark_blocks, find_holes, holes_of, moved, planned, safe_donors, without
 from swarm.placement.objective import survey
 from swarm.placement.words import loading, nothing_known, without_server
 from swarm.snapshot import Model
@@ -26,16 +26,17 @@ def plan(
 ) -> tuple[Move, ...]:
     """The moves to ask for now. Without `known` only holes are repaired.
 
-    Until every block has a server online, nothing else is done: a promise fills the hole in the plan, not yet in the swarm,
-    and each further reload takes away what still works.
+    Until every block has a server online, nobody is moved for others than these: a promise fills the hole in the plan, not yet
+    in the swarm. A second server is sent, since it is needed next anyway, and whichever loads faster ends the outage.
     """
     kept = list(promises)
     holders = planned(model, kept, known.rates if known else None)
     promised = frozenset(promise.peer_id for promise in kept)
     moves = moves_for_holes(model, holders, promised, movable, capacities or {})
-    if moves or known is None or dark_blocks(model, holders):
+    dark = dark_blocks(model, holders)
+    if moves or known is None or holes_of(model, holders):
         return moves
-    return rebalance(model, holders, kept, known, movable=movable, capacities=capacities)
+    return rebalance(model, holders, kept, known, movable=movable, capacities=capacities, dark=dark)
 
 
 def advise(
@@ -131,7 +132,7 @@ def still_useful(
         if holes and not any(block in target for block in holes):
             return f"{without_server(holes)} meanwhile, which comes first"
         dark = dark_blocks(others, planned(others, kept)) - set(holes)
-        if dark:
+        if dark and not any(block in target for block in dark):
             return f"{loading(dark)}; until it serves, nobody moves for less"
         return None if _gains(model, peer_id, target, kept, known) else "the move would gain nothing"
     if reason_code is ReasonCode.CHAIN:

@@ -102,15 +102,20 @@ def test_a_server_in_its_cool_down_is_told_so() -> None:
 
 
 @pytest.mark.parametrize("way", ["loading", "promised"])
-def test_until_a_hole_has_a_server_online_nobody_is_moved_for_anything_else(way: str) -> None:
+def test_until_a_hole_has_a_server_online_only_a_second_one_is_sent_there(way: str) -> None:
     """The promise fills the hole in the plan, which would otherwise go on to what is thin or slow."""
+    crowd = replace(KNOWN, reloading=0)
     swarm = model(6, *LOPSIDED.servers, server("x", 4, 6, PeerState.JOINING))
     promises: list[Promise] = []
     if way == "promised":
         swarm, promises = model(6, *LOPSIDED.servers, server("x", 0, 2)), [Promise(peer_id("x"), Span(4, 6))]
-    crowd = replace(KNOWN, reloading=0)
+    (second,) = plan(swarm, promises, known=crowd)
+    assert (second.target, second.reason_code) == (Span(4, 6), ReasonCode.REDUNDANCY)
+    check = {"reason_code": second.reason_code, "known": crowd}
+    assert still_useful(swarm, second.peer_id, second.target, second.origin, promises, **check) is None
+    promises.append(Promise(second.peer_id, second.target))
     assert plan(swarm, promises, known=crowd) == ()
-    advice = advise(swarm, peer_id("a"), 2, serving=Span(0, 2), promises=promises, known=crowd)
+    advice = advise(swarm, peer_id("e"), 2, serving=Span(2, 4), promises=promises, known=crowd)
     assert advice.reason_code is ReasonCode.BEING_REPAIRED
     assert advice.reason.startswith("blocks 4–5 have no server online yet, but one on its way")
     assert plan(model(6, *LOPSIDED.servers, server("x", 4, 6)), known=KNOWN)
