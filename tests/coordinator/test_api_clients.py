@@ -53,3 +53,13 @@ def test_hints_are_the_planners_on_what_the_api_tells(capsys: pytest.CaptureFixt
     assert show_hints(SITE, prefix=None, num_blocks=2, as_json=True) == 0
     (item,) = json.loads(capsys.readouterr().out)["items"]
     assert item["no_server"] == [[6, 8]] and (item["advice"]["start"], item["advice"]["end"]) == (6, 8)
+
+
+def test_hints_call_nothing_missing_that_could_not_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    seen(model(8, server("a", 0, 4), server("b", 0, 4), unread=frozenset({4, 5, 6, 7})))
+    assert show_hints(SITE, prefix=None, num_blocks=4, as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "blocks 4–7 could not be read" in said and "no server" not in said and "two servers or more" not in said
+    assert show_hints(SITE, prefix=None, num_blocks=4, as_json=True) == 0
+    (item,) = json.loads(capsys.readouterr().out)["items"]
+    assert item["not_read"] == [[4, 8]] and item["no_server"] == [] and item["advice"]["end"] <= 4
