@@ -64,7 +64,9 @@ def _models(swarm: str, minute: datetime) -> tuple[Model, ...]:
             row.num_blocks,
             row.repository,
             tuple(sorted(servers[pk], key=lambda server: (server.span, server.peer_id))),
-            frozenset(block for span in unread[pk] for block in span),
+            frozenset(block for span in unread[pk] for block in span if block < row.num_blocks),
+            # Of a size that nobody had named, the minute holds the block after the last as unread.
+            at_least=any(row.num_blocks in span for span in unread[pk]),
         )
         for pk, row in sorted(rows.items(), key=lambda item: item[1].prefix)
         if pk in unread

@@ -73,3 +73,10 @@ def test_hints_tell_who_changes_from_which_model_to_which(capsys: pytest.Capture
         said = capsys.readouterr().out
         assert f"poor 0–7 to …{peer_id('r0')[-6:]} from rich: open" in said
         assert "poor: blocks 4–7 have no server" in said
+
+
+def test_hints_call_nothing_missing_that_could_not_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    seen(model(8, server("a", 0, 4), server("b", 0, 4), unread=frozenset({4, 5, 6, 7})))
+    assert show_hints(SITE, Wanted(num_blocks=4), as_json=False) == 0
+    said = capsys.readouterr().out
+    assert "blocks 4–7 could not be read" in said and "no server" not in said and "two servers or more" not in said

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from coordinator.tallies import tally
 from monitor import queries
 from monitor.feeds.publish import publish
+from monitor.rates.models import CanaryRun
 from swarm.snapshot import Dropped
 from tests.monitor.seeding import NOW, SWARM, online, seed
 from tests.swarms import model
@@ -78,6 +79,7 @@ def scraped(client: Client, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[st
     one = online("a", 0, 2)
     seed(model(2, one), dropped=(Dropped("tiny-hf.0", "'x'", "subkey", ""),))
     tally(SWARM, "tiny-hf", "stay", datetime.now(UTC))
+    CanaryRun.objects.create(swarm=SWARM, prefix="tiny-hf", at=datetime.fromtimestamp(NOW, UTC), outcome="expected")
     publish(SWARM)
     found: dict[str, set[str]] = {}
     for family in text_string_to_metric_families(client.get("/metrics").content.decode()):

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 from django.test import Client
 
+from coordinator.desk.replay import replayed
 from monitor import queries
 from monitor.alerts.conditions import Look, Wish, finding
 from monitor.alerts.rules import Topic
 from monitor.history import rollups, uptime
 from monitor.history.minutes import moment
-from monitor.models import WatchedModel
+from monitor.models import Crawl, WatchedModel
 from monitor.serving import client_route
 from monitor.store import store
+from swarm.coverage import coverage
 from swarm.snapshot import Model
 from tests.monitor.seeding import NOW, SWARM, online, report, seed, unreachable
 from tests.swarms import model
@@ -82,3 +84,11 @@ def test_no_alarm_ends_because_of_it(wish: Wish) -> None:
 def test_no_client_is_promised_a_way_through_blocks_that_nobody_counted() -> None:
     route = client_route(at_least())
     assert route.unknown and not route.exists
+
+
+def test_a_replay_of_the_minute_knows_no_more_than_was_known() -> None:
+    seed(at_least())
+    shown = replayed(Crawl.objects.get(), 30.0)
+    assert shown is not None and shown.seen.published is not None
+    (then,) = shown.seen.published.snapshot.models
+    assert then.at_least and not then.unread_blocks and coverage(then).sentence() == f"unknown: {WORDS}"
