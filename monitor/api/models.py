@@ -58,6 +58,7 @@ class WhenLastSeen(Document):
     holes: list[Pair] = Field(description="Blocks that had no server online", examples=[[]])
     thin: list[Pair] = Field(description="Blocks that had one server online", examples=[[]])
     unread: list[Pair] = Field(description="Blocks whose key nobody answered for", examples=[[]])
+    one_operator: list[Pair] = Field(description="Blocks whose servers, two or more, went down together", examples=[[]])
     min_redundancy: int | None = Field(examples=[2])
     bottleneck: Bottleneck | None = Field(description="Null where no server said how fast it was")
     blocks: list[int | None] = Field(description="Servers online on each block, from block 0", examples=[[2, 3]])

@@ -312,8 +312,10 @@ async def test_models_named_without_a_size_take_turns_and_those_looked_for_come_
             return await super().read_blocks(models)
 
     reader = Unsized({}, {"_mine": reading_of("_mine", "a"), "real": reading_of("real", "b")})
-    for round_ in range(60):
-        report = await crawl("main", reader, lambda at=0.5 * round_: at, {}, None, ["_mine"])  # type: ignore[misc]
+    seen = None
+    for _ in range(60):
+        report = await crawl("main", reader, lambda: 5.0, {}, seen, ["_mine"])
+        seen = report.snapshot
         assert report.snapshot is not None and report.snapshot.model("_mine") is not None
     assert reader.sized["real"], "sorted by name it would never have been its turn"
 
@@ -324,8 +326,8 @@ async def test_how_far_a_crawl_is_is_told_stage_by_stage() -> None:
     async with nodes(2) as (boot, alice), reader_of(boot) as reader:
         await serve(alice, Span(0, 6), Span(0, 6))
         await crawl("main", NodeReader(reader), time.time, {}, tell=lambda *what: told.append(what))
-    assert told[:3] == [(Stage.ENTRANCES, 1, 1), (Stage.MODELS, 1, 1), (Stage.BLOCKS, 0, 6)]
-    assert (Stage.BLOCKS, 6, 6) in told and told[-2:] == [(Stage.SERVERS, 0, 1), (Stage.SERVERS, 1, 1)]
+    assert told[:3] == [(Stage.ENTRANCES, 1, 1), (Stage.MODELS, 1, 1), (Stage.BLOCKS, 0, 7)], "and one key beyond the last"
+    assert (Stage.BLOCKS, 7, 7) in told and told[-2:] == [(Stage.SERVERS, 0, 1), (Stage.SERVERS, 1, 1)]
 
 
 async def test_a_prefix_that_is_kept_out_of_the_index_is_found_where_it_is_looked_for() -> None:

@@ -43,7 +43,7 @@ class Swarm(MadeUpReader):
     async def read_index(self) -> Reading:
         return Reading({MODELS_KEY: self.entries})
 
-    async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+    async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
         keys: dict[str, list[Entry]] = {}
         for name, span in self.servers.items():
             record = ServerRecord(ServerState.ONLINE, 1.0, span).to_wire()
@@ -200,7 +200,7 @@ async def test_no_more_block_keys_are_read_than_there_could_be() -> None:
     asked: list[Mapping[str, int]] = []
 
     class Counting(Swarm):
-        async def read_blocks(self, models: Mapping[str, int]) -> dict[str, Reading]:
+        async def read_blocks(self, models: Mapping[str, int], heard: object = None) -> dict[str, Reading]:
             asked.append(dict(models))
             return await super().read_blocks(models)
 

@@ -68,7 +68,7 @@ def test_in_a_rich_swarm_unread_blocks_are_not_taken_for_the_weakest() -> None:
 def test_a_server_that_stays_is_told_what_is_not_known(known: Circumstances | None) -> None:
     me = SIX_ON_EIGHT[0]
     told = advise(model(12, *SIX_ON_EIGHT, unread=DARK), me.peer_id, 4, serving=me.span, known=known)
-    assert told.reason.startswith("blocks 8–11 could not be read; every other block has a server or one on its way")
+    assert told.reason.startswith("blocks 8–11 could not be read; every other block has a server")
     unsized = replace(model(8, *SIX_ON_EIGHT), at_least=True)
     told = advise(unsized, me.peer_id, 4, serving=me.span, known=known)
     assert told.reason.startswith("every block that was seen has a server")
