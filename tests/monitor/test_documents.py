@@ -254,7 +254,8 @@ def test_nothing_in_the_json_of_a_stale_swarm_speaks_in_the_present(client: Clie
     assert document["route"] == {"exists": None, "servers": [], "words": "not known: the swarm is not seen now"}
     was = document["when_last_seen"]
     assert (was["verdict"], was["holes"], was["thin"], was["blocks"]) == ("broken", [[2, 4]], [[0, 2]], [1, 1, 0, 0])
-    assert was["bottleneck"] == {"block": 0, "throughput_tokens_per_second": 10.0} and was["min_redundancy"] == 0
+    assert was["bottleneck"] == {"block": 0, "throughput_tokens_per_second": 10.0, "reported_tokens_per_second": 10.0}
+    assert was["min_redundancy"] == 0
     for servers in (document["servers"], get(client, "/api/v1/servers")["items"]):
         assert [(s["state"], s["state_since"]) for s in servers] == [("not checked", None)] * 2
         assert {s["state_when_last_seen"] for s in servers} == {"online", "unreachable"}
