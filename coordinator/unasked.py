@@ -43,7 +43,13 @@ def _why(asked: Asked, peer_id: str, follower: Follower | None, known: Circumsta
         return f"it has not asked for hints for {ago(silent.total_seconds())}"
     if follower.not_before is not None and follower.not_before > asked.now:
         return f"it did not follow the hints before, and is not asked until {follower.not_before:%H:%M:%S} UTC"
-    return "" if asked.fills_hole else _why_not_for_less(peer_id, follower.sessions, known)
+    if asked.fills_hole:
+        return ""
+    if follower.elective_not_before is not None and follower.elective_not_before > asked.now:
+        return (
+            f"it declined to move for less than a hole, and is not asked to until {follower.elective_not_before:%H:%M:%S} UTC"
+        )
+    return _why_not_for_less(peer_id, follower.sessions, known)
 
 
 def _why_not_for_less(peer_id: str, sessions: int, known: Circumstances) -> str:

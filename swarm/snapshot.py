@@ -58,6 +58,7 @@ class Visit:
 
     `span` is the one that it was asked for, `addresses` those that were tried, `via` direct or relay where that is known.
     `network` stands for the network that it sits in, without saying which: the same text for peers of the same one.
+    `said` is what the server itself says of its state where that is not "online": Petals' servers say nothing.
     """
 
     peer_id: str
@@ -71,6 +72,7 @@ class Visit:
     addresses: tuple[str, ...] = ()
     via: str = ""
     network: str = ""
+    said: PeerState | None = None
 
     @property
     def answered(self) -> bool:
@@ -280,6 +282,11 @@ def judged(peer_id: str, claim: Claim, at: float, visits: Mapping[str, Visit] | 
         overdue = is_overdue(since, at)
         return Server(peer_id, span, state, record, expires_at, visit, loading_since=since, overdue=overdue)
     served = visit.span or span
+    if visit.said is not None:
+        # Its own word: it has loaded and checks itself, or its last sessions end. Nobody is to count on it yet, or any more.
+        since = _loading_since(at, before) if visit.said is PeerState.JOINING else None
+        overdue = is_overdue(since, at)
+        return Server(peer_id, served, visit.said, record, expires_at, visit, loading_since=since, overdue=overdue)
     conflict = ""
     # Where a key of it was lost, the record itself claims more than its keys bear out.
     if served not in (span, record.span):
@@ -302,6 +309,8 @@ def _loading_since(at: float, before: Server | None) -> float:
 def without_record(before: Server, visit: Visit, unread: frozenset[int]) -> Server:
     """A server that answers though no usable record of it stands in the DHT."""
     span = visit.span or before.span
+    if visit.said is not None:
+        return replace(before, span=span, state=visit.said, visit=visit, conflict="", loading_since=None, overdue=False)
     missed = any(block in unread for block in span)
     conflict = "" if missed else f"no record of it stands in the DHT now, but it answers for {span.in_words()}"
     return replace(

@@ -12,7 +12,7 @@ from hivemind.proto import runtime_pb2
 
 from swarm.dht.routes import kind_of, quoted_addresses
 from swarm.errors import BadRecord
-from swarm.snapshot import Outcome, Visit
+from swarm.snapshot import Outcome, PeerState, Visit
 from swarm.wire.codec import as_map, decode
 from swarm.wire.keys import block_uid
 from swarm.wire.records import MAX_CACHE_TOKENS
@@ -65,9 +65,13 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
         if isinstance(cache, int) and not isinstance(cache, bool) and 0 <= cache <= MAX_CACHE_TOKENS
         else None,
         addresses=tried,
+        said=_SAID.get(str(answer.get("state"))),
         via="relay" if tried and all(kind_of(address) == "relay" for address in tried) else "direct" if tried else "",
     )
 
+
+_SAID = {"joining": PeerState.JOINING, "leaving": PeerState.LEAVING}
+"""Sepal's servers say so themselves (docs/protocol.md)."""
 
 _DIAL_ERRORS = (
     # In this order: "failed to dial" texts list every address tried and may quote any of the others.

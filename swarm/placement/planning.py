@@ -126,7 +126,10 @@ def still_useful(
     others = without(model, peer_id)
     lost = _left_bare(others, origin, kept)
     if lost:
-        return f"without this server {without_server(lost)}"
+        bare = [block for block in lost if block not in others.unread_blocks]
+        return (
+            f"without this server {without_server(bare)}" if bare else f"{nothing_known(lost)}; this server may be their last"
+        )
     holes = [block for hole in find_holes(others, kept) for block in hole]
     if reason_code in (ReasonCode.REDUNDANCY, ReasonCode.BALANCE):
         if holes and not any(block in target for block in holes):

@@ -120,6 +120,15 @@ def test_it_says_in_words_who_was_not_to_be_counted_on(client: Client) -> None:
     assert "2 sessions are open on it" in text and "10.0.0.9" not in text
 
 
+def test_who_declined_a_move_for_less_than_a_hole_is_said_to_have_done_so(client: Client) -> None:
+    settled(LOPSIDED)
+    mover = asked_first(LOPSIDED)
+    choosy = "b" if mover == "a" else "a"
+    Follower.objects.filter(peer_id=peer_id(choosy)).update(elective_not_before=now() + timedelta(minutes=4))
+    told = objections(hinted(mover))
+    assert str(told[peer_id(choosy)]).startswith("it declined to move for less than a hole, and is not asked to until")
+
+
 def test_a_hole_is_filled_by_whoever_asks_be_it_new_or_at_work(client: Client) -> None:
     settled(HOLED, "a", "d")
     Follower.objects.update(sessions=1)

@@ -19,7 +19,7 @@ from swarm.dht.node import NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_index, read_keys
 from swarm.errors import LocalError, Unreachable
-from swarm.snapshot import Outcome
+from swarm.snapshot import Outcome, PeerState
 from swarm.wire.codec import encode
 from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
@@ -35,11 +35,12 @@ class TransformerConnectionHandler(ServicerBase):
 
     def __init__(self, held: set[str]) -> None:
         self.held = held
+        self.more: dict[str, object] = {}
 
     async def rpc_info(self, request: runtime_pb2.ExpertUID, context: P2PContext) -> runtime_pb2.ExpertInfo:
         if request.uid and request.uid not in self.held:
             raise KeyError(request.uid)
-        return runtime_pb2.ExpertInfo(serialized_info=encode({"version": "2.3.0", "cache_tokens_available": 12}))
+        return runtime_pb2.ExpertInfo(serialized_info=encode({"version": "2.3.0", "cache_tokens_available": 12, **self.more}))
 
 
 async def test_what_a_server_declares_is_what_a_reader_reads() -> None:
@@ -140,9 +141,19 @@ async def test_a_p2pd_whose_answers_nobody_reads_is_noticed_though_it_lives() ->
 
 async def test_a_visit_asks_for_both_edges_of_a_claimed_span() -> None:
     async with nodes(2) as (boot, server), reader_of(boot) as reader:
-        await TransformerConnectionHandler({f"m.{block}" for block in range(4)}).add_p2p_handlers(server.p2p)
+        handler = TransformerConnectionHandler({f"m.{block}" for block in range(4)})
+        await handler.add_p2p_handlers(server.p2p)
         good = await visit(reader.p2p, server.peer_id, "m", Span(0, 4))
         assert (good.outcome, good.version, good.cache_tokens_left) == (Outcome.ANSWERED, "2.3.0", 12)
+        assert good.said is None, "Petals' servers do not say their state"
+        for word, said in (
+            ("joining", PeerState.JOINING),
+            ("leaving", PeerState.LEAVING),
+            ("online", None),
+            (["leaving"], None),
+        ):
+            handler.more = {"state": word}
+            assert (await visit(reader.p2p, server.peer_id, "m", Span(0, 4))).said is said
         assert (await visit(reader.p2p, server.peer_id, "m", Span(0, 6))).outcome is Outcome.NOT_HELD
         assert (await dial(reader.p2p, server.peer_id)).outcome is Outcome.ANSWERED
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.placement import Circumstances, Pace, Promise, advise, choose_span, plan
+from swarm.placement import Circumstances, Pace, Promise, advise, choose_span, plan, still_useful
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -86,3 +86,11 @@ def test_no_reason_says_of_an_unread_block_that_it_has_no_server(
     reasons += [advise(swarm, s.peer_id, size, serving=s.span, known=known).reason for s in swarm.servers[:3]]
     for reason in reasons:
         assert not bare_in(reason) & swarm.unread_blocks, reason
+
+
+def test_who_may_be_the_last_on_blocks_that_could_not_be_read_stays_and_nobody_says_that_they_have_none() -> None:
+    swarm = model(8, server("a", 0, 4), server("b", 0, 4), server("me", 4, 8), unread=frozenset(range(4, 8)))
+    words = still_useful(swarm, peer_id("me"), Span(0, 4), Span(4, 8))
+    assert words == "blocks 4–7 could not be read; this server may be their last"
+    known = replace(swarm, unread_blocks=frozenset({4, 5}))
+    assert still_useful(known, peer_id("me"), Span(0, 4), Span(4, 8)) == "without this server blocks 6–7 have no server"

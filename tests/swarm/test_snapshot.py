@@ -175,6 +175,21 @@ def test_a_servers_own_answer_beats_a_forged_state() -> None:
         assert denied.state.value == word and denied.conflict == ""
 
 
+@pytest.mark.parametrize("said", [PeerState.JOINING, PeerState.LEAVING])
+@pytest.mark.parametrize("record_state", list(ServerState))
+def test_a_server_that_says_itself_that_it_loads_or_leaves_does_and_that_is_no_conflict(
+    said: PeerState, record_state: ServerState
+) -> None:
+    visits = {ME: Visit(ME, NOW, Outcome.ANSWERED, span=CLAIMED, said=said)}
+    reading = {"m": announce(CLAIMED, record_state)}
+    model = assemble("demo", NOW, {"m": ModelRecord(10, None)}, reading, visits).models[0]
+    (server,) = model.servers
+    assert (server.state, server.conflict) == (said, "")
+    known = {"m": {ME: replace(server, state=PeerState.ONLINE)}}
+    gone = assemble("demo", NOW, {"m": ModelRecord(10, None)}, {}, visits, known=known).models[0].servers[0]
+    assert (gone.state, gone.conflict) == (said, "")
+
+
 def test_a_servers_own_answer_beats_a_forged_span() -> None:
     server = one(ServerState.ONLINE, Outcome.ANSWERED, asked=Span(4, 8))
     assert (server.state, server.span) == (PeerState.ONLINE, Span(4, 8))
