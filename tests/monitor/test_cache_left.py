@@ -136,7 +136,7 @@ def test_a_backup_from_before_there_was_any_is_put_back(tmp_path: Path) -> None:
             part["columns"] = kept
     (tmp_path / backup.MANIFEST).write_text(json.dumps(manifest))
     with connection.cursor() as cursor:
-        cursor.execute(f"TRUNCATE {', '.join(backup.TABLES)} RESTART IDENTITY CASCADE")
+        cursor.execute(f"TRUNCATE {', '.join(backup.tables())} RESTART IDENTITY CASCADE")
     backup.put_back(tmp_path)
     row = PeerDay.objects.get()
     assert len(row.up) == 4 and row.cache_mean is None and row.block_minutes == [0] * 24
