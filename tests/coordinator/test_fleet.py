@@ -323,6 +323,7 @@ def test_what_a_server_offers_is_checked(client: Client) -> None:
 
     good = {"model": "poor", "num_blocks_max": 8}
     assert post([good]) == 200 and post([]) == 200
+    assert post([{**good, "of_tomorrow": True}]) == 200, "what nobody knows yet is passed over"
     nine = [{**good, "model": f"m{number}"} for number in range(9)]
     twice, asked_about = [good, good], [{**good, "model": "rich"}]
     unreadable = [
