@@ -39,7 +39,8 @@ def kill_one(run_dir: Path, number: int | None) -> None:
 
 
 def held_spans(servers: Sequence[Mapping[str, Any]], answer: Any) -> dict[str, Span]:
-    """Who serves what, as the site sees it; as the servers said themselves where the site does not answer."""
+    """Who serves what, as the site sees it; as the servers said themselves where the site does not answer, or has not seen them
+    yet."""
     own = {server["peer_id"]: Span(*server["span"]) for server in servers if server.get("span")}
     for model in answer.get("items", ()) if isinstance(answer, dict) else ():
         seen = {
@@ -48,7 +49,7 @@ def held_spans(servers: Sequence[Mapping[str, Any]], answer: Any) -> dict[str, S
             if str(server["state"]).lower() == ONLINE
         }
         if seen.keys() & own.keys():
-            return seen
+            return {**own, **seen}
     return own
 
 

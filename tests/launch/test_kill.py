@@ -70,7 +70,10 @@ def test_spans_are_the_sites_where_it_answers() -> None:
         {"peer_id": "QmA", "state": "online", "start": 6, "end": 18},
         {"peer_id": "QmX", "state": "offline", "start": 0, "end": 9},
     ]
-    assert held_spans(OWN, {"items": [{"servers": []}, {"servers": seen}]}) == {"QmA": Span(6, 18)}
+    answer = {"items": [{"servers": []}, {"servers": seen}]}
+    assert held_spans(OWN, answer) == {"QmA": Span(6, 18)}
+    just_online = {"peer_id": "QmNew", "span": [0, 9]}
+    assert held_spans([*OWN, just_online], answer) == {"QmA": Span(6, 18), "QmNew": Span(0, 9)}, "the next check sees it"
 
 
 @pytest.mark.parametrize("answer", [None, [], {"items": []}, {"items": [{"servers": []}]}])

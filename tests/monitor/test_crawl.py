@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -108,6 +109,9 @@ def test_the_worker_keeps_one_peer_and_makes_a_new_one_when_its_daemon(blow: sig
         assert not nobody.answered and nobody.outcome is not Outcome.PROTOCOL_ABSENT
         assert kept is not None
         os.kill(kept.p2p._child.pid, blow)
+        # A signal takes its time: until then the daemon answers, and is found to be well.
+        with contextlib.suppress(ChildProcessError):  # the event loop has heard of its end first
+            os.waitid(os.P_PID, kept.p2p._child.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
         again = crawler.crawl("main", {})
         assert again is not None and again.snapshot is not None and crawler._node is not kept
         assert [server.peer_id for server in again.snapshot.models[0].servers] == [alice.peer_id]
