@@ -12,7 +12,7 @@ from typing import Any
 
 from coordinator.concerned import concerned
 from coordinator.effects import effect_of, joined, placements
-from swarm.placement import Choice, Circumstances, Placement, Promise, still_useful
+from swarm.placement import Choice, Circumstances, Placement, Promise, find_holes, still_useful
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
@@ -129,7 +129,7 @@ def _objection(basis: Basis, server: Server, placement: Placement) -> str | None
     return still_useful(
         basis.model,
         server.peer_id,
-        _as_long_as(server.span, placement.span, basis.model.num_blocks),
+        _as_long_as(server.span, placement.span, basis),
         server.span,
         basis.promises,
         reason_code=placement.reason_code,
@@ -137,10 +137,13 @@ def _objection(basis: Basis, server: Server, placement: Placement) -> str | None
     )
 
 
-def _as_long_as(own: Span, target: Span, num_blocks: int) -> Span:
-    """The window at the target that a server would take with as many blocks as it has now."""
-    length = min(len(own), num_blocks)
-    start = min(target.start, num_blocks - length)
+def _as_long_as(own: Span, target: Span, basis: Basis) -> Span:
+    """The window at the target that a server would take with as many blocks as it has now: one that is shorter goes to where
+    nobody serves."""
+    length = min(len(own), basis.model.num_blocks)
+    missing = (block for hole in find_holes(basis.model, basis.promises) for block in hole if block in target)
+    latest = max(target.start, target.end - length)
+    start = min(next(missing, target.start), latest, basis.model.num_blocks - length)
     return Span(start, start + length)
 
 

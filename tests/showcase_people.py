@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from coordinator import explain
@@ -33,8 +34,9 @@ def seed_people(now: float) -> None:
 
 
 def _hints(now: float) -> None:
-    model, at = large(now), moment(now)
+    at = moment(now)
     span, origin = FOLLOWER.span, Span(60, 69)
+    model = _before(large(now), origin)
     asked = HintRequest(
         peer=FOLLOWER.peer_id,
         model=LARGE,
@@ -84,11 +86,20 @@ def _hints(now: float) -> None:
         _lease(peer_id(name), prefix, blocks, before, given, phase, why, urgency="thin", reason_code="redundancy", **closing)
 
 
+def _before(model: Model, origin: Span) -> Model:
+    """When the hint was given: nobody was loading the block yet."""
+    follower = replace(FOLLOWER, span=origin, state=PeerState.ONLINE)
+    others = (s for s in model.servers if s.state is not PeerState.JOINING or HOLE not in s.span)
+    return replace(model, servers=(follower, *others))
+
+
 def _known(model: Model) -> Circumstances:
     """A server that boasts, and two in one network."""
-    first, second, third = (server.peer_id for server in model.servers[:3])
+    first, second, third = (server.peer_id for server in model.servers[1:4])
     ages = {server.peer_id: 86_400.0 for server in model.servers}
-    return Circumstances(ages_s=ages, rates={third: 20.0}, operators={first: "one", second: "one"})
+    reported = {server.peer_id: server.record.throughput for server in model.servers}
+    rates = {peer: min(rate, 900.0) for peer, rate in reported.items() if rate is not None}
+    return Circumstances(ages_s=ages, rates={**rates, third: 20.0}, operators={first: "one", second: "one"})
 
 
 def _lease(

@@ -17,7 +17,7 @@ from swarm.placement.chains import mend
 from swarm.placement.decisions import Circumstances, Placement, Promise
 from swarm.placement.holders import Holder, counts, find_holes, planned, safe_donors, without
 from swarm.placement.objective import Ground, softness, survey, worth
-from swarm.placement.words import without_server
+from swarm.placement.words import has, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -123,7 +123,7 @@ def objection(source: Demand, target: Demand, peer_id: str, origin: Span, span: 
         return f"{without_server(lost)} of {source.model.prefix}, which this server serves"
     holes = {block for hole in find_holes(without(target.model, peer_id), there) for block in hole}
     if not any(block in span for block in holes):
-        return f"{span.in_words()} of {target.model.prefix} have been given a server meanwhile"
+        return f"{span.in_words()} of {target.model.prefix} {has(span)} been given a server meanwhile"
     return None
 
 

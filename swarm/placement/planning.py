@@ -10,7 +10,7 @@ from swarm.placement.chains import moves_for_holes
 from swarm.placement.decisions import Advice, Circumstances, Move, Promise
 from swarm.placement.holders import counts, dark_blocks, find_holes, holes_of, moved, planned, safe_donors, without
 from swarm.placement.objective import survey
-from swarm.placement.words import loading, nothing_known, without_server
+from swarm.placement.words import has, loading, nothing_known, without_server
 from swarm.snapshot import Model
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -141,7 +141,7 @@ def still_useful(
     if reason_code is ReasonCode.CHAIN:
         return None if holes else "every block has been given a server meanwhile"
     if not any(block in target for block in holes):
-        return f"{target.in_words()} have been given a server meanwhile"
+        return f"{target.in_words()} {has(target)} been given a server meanwhile"
     return None
 
 

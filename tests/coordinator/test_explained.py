@@ -139,6 +139,13 @@ def test_a_hole_is_filled_by_whoever_asks_be_it_new_or_at_work(client: Client) -
     assert told[peer_id("c")] == "without this server blocks 18–29 have no server"
 
 
+def test_a_smaller_server_could_have_gone_to_the_end_of_the_span_where_the_hole_is(client: Client) -> None:
+    settled(model(8, server("a", 0, 4), server("b", 0, 4), server("s", 0, 1), server("e", 4, 6)))
+    leases = [answer.lease for answer in (ask(name, Span(0, 4), 4) for name in "ab") if answer.lease is not None]
+    assert [(lease.start, lease.end) for lease in leases] == [(4, 8)]
+    assert objections(Lease.objects.get())[peer_id("s")] is None
+
+
 def test_the_spans_are_ranked_by_what_is_believed(client: Client) -> None:
     """By its report the boaster makes blocks 2–3 the fastest; as it is measured, they are the slowest."""
     boasted = replace(LOPSIDED, servers=(*LOPSIDED.servers[:-2], server("x", 2, 4, throughput=9_000.0), server("y", 2, 4)))
