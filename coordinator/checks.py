@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.core import checks
 
+from swarm.errors import BadRecord
+from swarm.wire.keys import parse_peer_id
+
 _HOSTS = {"ip4": ipaddress.IPv4Address, "ip6": ipaddress.IPv6Address}
 _NAMES = ("dns", "dns4", "dns6", "dnsaddr")
 _LOCAL_NAMES = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
@@ -45,7 +48,7 @@ def fault(address: str) -> str:
     parts = address.split("/")
     if any(part != part.strip() for part in parts) or " " in address:
         return "there is a space in it"
-    if parts[0] or len(parts) < 3:
+    if parts[0] or len(parts) < 3 or not parts[2]:
         return "it does not begin with /ip4/, /ip6/ or /dns4/ and a host"
     kind, host = parts[1], parts[2]
     if kind not in (*_HOSTS, *_NAMES):
@@ -59,7 +62,13 @@ def fault(address: str) -> str:
     # Through a relay there are two peers, the relay's first.
     if rest.count("p2p") != 1 + rest.count("p2p-circuit") or any(part in (*_HOSTS, *_NAMES) for part in rest):
         return "it does not end in one /p2p/PEER: two addresses may be glued together, or the peer id is missing"
-    return "" if rest[-2] == "p2p" else f"it ends in /{rest[-1]} and not in /p2p/PEER"
+    if rest[-2:-1] != ["p2p"]:
+        return f"it ends in /{rest[-1]} and not in /p2p/PEER"
+    try:
+        parse_peer_id(rest[-1])
+    except BadRecord as error:
+        return error.detail
+    return ""
 
 
 def _is_near(host: str) -> bool:

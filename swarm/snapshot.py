@@ -262,7 +262,7 @@ def assemble(
         unread = frozenset(b for b in range(record.num_blocks) if block_uid(prefix, b) in reading.unread)
         servers = [judged(peer_id, claim, at, visits, before.get(peer_id)) for peer_id, claim in found.items()]
         servers += [
-            without_record(server, visit, unread)
+            without_record(server, visit, unread, at)
             for peer_id, server in before.items()
             if peer_id not in found and (visit := (visits or {}).get(peer_id)) is not None and visit.answered
         ]
@@ -278,15 +278,13 @@ def judged(peer_id: str, claim: Claim, at: float, visits: Mapping[str, Visit] | 
     visit = (visits or {}).get(peer_id)
     state = state_of(record, visits, peer_id)
     if visit is None or not visit.answered:
-        since = _loading_since(at, before) if record.state is ServerState.JOINING else None
-        overdue = is_overdue(since, at)
-        return Server(peer_id, span, state, record, expires_at, visit, loading_since=since, overdue=overdue)
+        server = Server(peer_id, span, state, record, expires_at, visit)
+        return _since_when(server, record.state is ServerState.JOINING, at, before)
     served = visit.span or span
     if visit.said is not None:
         # Its own word: it has loaded and checks itself, or its last sessions end. Nobody is to count on it yet, or any more.
-        since = _loading_since(at, before) if visit.said is PeerState.JOINING else None
-        overdue = is_overdue(since, at)
-        return Server(peer_id, served, visit.said, record, expires_at, visit, loading_since=since, overdue=overdue)
+        server = Server(peer_id, served, visit.said, record, expires_at, visit)
+        return _since_when(server, visit.said is PeerState.JOINING, at, before)
     conflict = ""
     # Where a key of it was lost, the record itself claims more than its keys bear out.
     if served not in (span, record.span):
@@ -302,15 +300,18 @@ def is_overdue(loading_since: float | None, at: float) -> bool:
     return loading_since is not None and at - loading_since > LOADING_LIMIT_S
 
 
-def _loading_since(at: float, before: Server | None) -> float:
-    return at if before is None or before.loading_since is None else before.loading_since
+def _since_when(server: Server, loads: bool, at: float, before: Server | None) -> Server:
+    """With the time since which it is said to load, whoever says so: nobody may say it for ever."""
+    since = at if before is None or before.loading_since is None else before.loading_since
+    return replace(server, loading_since=since, overdue=is_overdue(since, at)) if loads else server
 
 
-def without_record(before: Server, visit: Visit, unread: frozenset[int]) -> Server:
+def without_record(before: Server, visit: Visit, unread: frozenset[int], at: float) -> Server:
     """A server that answers though no usable record of it stands in the DHT."""
     span = visit.span or before.span
     if visit.said is not None:
-        return replace(before, span=span, state=visit.said, visit=visit, conflict="", loading_since=None, overdue=False)
+        server = replace(before, span=span, state=visit.said, visit=visit, conflict="", loading_since=None, overdue=False)
+        return _since_when(server, visit.said is PeerState.JOINING, at, before)
     missed = any(block in unread for block in span)
     conflict = "" if missed else f"no record of it stands in the DHT now, but it answers for {span.in_words()}"
     return replace(

@@ -50,6 +50,11 @@ def test_the_list_of_swarms_is_looked_through_as_well(settings: Any) -> None:
         (f"/ip4/203.0.113/tcp/31337/p2p/{PEER}", "203.0.113 is no ip4 address"),
         (f"203.0.113.5:31337/p2p/{PEER}", "does not begin with"),
         (f"/ip4/203.0.113.5/p2p/{PEER}/tcp/1", "it ends in /1"),
+        ("/ip4/203.0.113.5/p2p", "it ends in /p2p"),
+        ("/ip4/203.0.113.5/tcp/31337/p2p/", "'' is no peer id"),
+        ("/ip4/203.0.113.5/tcp/31337/p2p/12D3KooWx", "'12D3KooWx' is no peer id"),
+        (f"/dns4//tcp/31337/p2p/{PEER}", "does not begin with"),
+        ("/", "does not begin with"),
     ],
 )
 def test_what_is_no_address_is_told_with_the_faulty_part(address: str, words: str) -> None:

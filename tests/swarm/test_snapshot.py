@@ -7,6 +7,7 @@ import pytest
 from swarm.claims import read_servers
 from swarm.errors import BadRecord
 from swarm.snapshot import (
+    LOADING_LIMIT_S,
     MAX_RECORD_LIFE_S,
     Entry,
     Index,
@@ -188,6 +189,19 @@ def test_a_server_that_says_itself_that_it_loads_or_leaves_does_and_that_is_no_c
     known = {"m": {ME: replace(server, state=PeerState.ONLINE)}}
     gone = assemble("demo", NOW, {"m": ModelRecord(10, None)}, {}, visits, known=known).models[0].servers[0]
     assert (gone.state, gone.conflict) == (said, "")
+
+
+@pytest.mark.parametrize("readings", [{"m": announce(CLAIMED, ServerState.JOINING)}, {}], ids=["announced", "not in the DHT"])
+def test_nobody_is_waited_for_for_ever_who_says_himself_that_he_loads(readings: dict[str, Reading]) -> None:
+    model = ModelRecord(10, None)
+    known = {"m": {ME: one(ServerState.ONLINE, Outcome.ANSWERED, CLAIMED)}}
+    waited = []
+    for at in (NOW, NOW + LOADING_LIMIT_S, NOW + LOADING_LIMIT_S + 1):
+        visits = {ME: Visit(ME, at, Outcome.ANSWERED, span=CLAIMED, said=PeerState.JOINING)}
+        server = assemble("demo", at, {"m": model}, readings, visits, known=known).models[0].servers[0]
+        waited.append(server.awaited)
+        known = {"m": {ME: server}}
+    assert waited == [True, True, False]
 
 
 def test_a_servers_own_answer_beats_a_forged_span() -> None:
