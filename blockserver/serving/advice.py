@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from blockserver.serving.hint_client import CoordinatorDown, HintClient
 from blockserver.serving.own_view import Finding, advise_alone, mendable
+from blockserver.serving.polling import LEAST_S
 from blockserver.serving.silence import Silence
 from swarm.placement import Demand, Pace, Placement, choose_model, choose_span, without
 from swarm.placement.fleet import why_chosen
@@ -118,10 +119,13 @@ class Adviser:
         """Where there is none for the moment: to decide alone would be to decide without knowing what others were promised."""
         waited = 0.0
         while (decision := await self._ask(self.candidates[0], None, 0)) is None:
-            if self._lease_after_s is None or waited + self._lease_after_s > ARRIVAL_PATIENCE_S:
+            if self._lease_after_s is None:
                 return None
-            waited += self._lease_after_s
-            await self.sleep(self._lease_after_s)
+            pause_s = max(LEAST_S, self._lease_after_s)
+            if waited + pause_s > ARRIVAL_PATIENCE_S:
+                return None
+            waited += pause_s
+            await self.sleep(pause_s)
         return decision
 
     async def _ask(self, present: Candidate, serving: Span | None, sessions_active: int) -> Decision | None:

@@ -37,6 +37,8 @@ _PREFIX = {"pattern": r"^[A-Za-z0-9_\-]+$"}
 PeerIdText = Annotated[str, Field(max_length=64, json_schema_extra=_PEER_ID), AfterValidator(_checked_peer_id)]
 PrefixText = Annotated[str, Field(max_length=128, json_schema_extra=_PREFIX), AfterValidator(_checked_prefix)]
 BlockCount = Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
+Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+"""Seconds until it makes sense to ask again: whoever is told sleeps for so long."""
 MOST_ALSO = 8
 """Further models that one server may offer: each is planned for under a lock of its own, and more than a few fit on no disk."""
 
@@ -194,12 +196,12 @@ class HintAnswer(BaseModel):
     advice: Literal["move", "stay"]
     reason_code: ReasonCode
     reason: str
-    retry_after_s: float
+    retry_after_s: Wait
     lease: LeaseDocument | None = None
     span: SpanDocument | None = None
     model: PrefixText | None = None
     no_lease_because: str | None = None
-    lease_after_s: float | None = None
+    lease_after_s: Wait | None = None
     """With `no_lease_because`: in how many seconds there may be one. None where waiting changes nothing."""
 
 

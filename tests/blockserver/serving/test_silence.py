@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -117,7 +118,7 @@ async def test_an_arrival_waits_a_little_for_a_lease_that_is_to_be_had(told: Coo
     assert decision.lease is not None and waited == [5.0, 5.0]
 
 
-@pytest.mark.parametrize(("lease_after_s", "times"), [(5.0, 12), (61.0, 0), (None, 0)])
+@pytest.mark.parametrize(("lease_after_s", "times"), [(5.0, 12), (61.0, 0), (None, 0), (0.0, 60), (-1.0, 0), (math.nan, 0)])
 async def test_and_not_for_ever(told: Coordinator, lease_after_s: float | None, times: int) -> None:
     told.answers[HINT] = {**LATER, "lease_after_s": lease_after_s}
     async with HintClient(told.url) as hints:
@@ -126,6 +127,7 @@ async def test_and_not_for_ever(told: Coordinator, lease_after_s: float | None, 
 
         async def sleep(seconds: float) -> None:
             waited.append(seconds)
+            assert len(waited) <= 60, "a coordinator that says nonsense keeps nobody"
 
         me.adviser.sleep = sleep
         decision = await me.adviser.arrive()
