@@ -44,6 +44,7 @@ ON CONFLICT (model_id, day) DO UPDATE SET watched = (was.watched & %(others)s) |
   unknown = (was.unknown & %(others)s) | excluded.unknown
 """  # noqa: S608
 
+# A block that was in trouble when the hour was rolled up before may be so no more: a second look in its minute knew better.
 _BLOCKS = f"""
 WITH trouble AS (
   SELECT model_id, ts, what, block
@@ -54,7 +55,11 @@ WITH trouble AS (
 INSERT INTO monitor_blockday AS was (model_id, block, day, missing, thin, unread)
 SELECT model_id, block, %(day)s, bit_or(CASE WHEN what = 'missing' THEN bit ELSE {_ZERO} END),
   bit_or(CASE WHEN what = 'thin' THEN bit ELSE {_ZERO} END), bit_or(CASE WHEN what = 'unread' THEN bit ELSE {_ZERO} END)
-FROM (SELECT *, set_bit({_ZERO}, {_MINUTE}, 1) AS bit FROM trouble) AS minute
+FROM (SELECT model_id, block, what, set_bit({_ZERO}, {_MINUTE}, 1) AS bit FROM trouble UNION ALL
+      SELECT model_id, block, 'over', {_ZERO} FROM monitor_blockday AS told
+      WHERE day = %(day)s AND bit_count((missing | thin | unread) & ~ %(others)s::bit(1440)) > 0 AND EXISTS (
+        SELECT FROM monitor_modelminute AS seen WHERE seen.model_id = told.model_id AND ts >= %(hour)s AND ts < %(next)s)
+     ) AS minute
 GROUP BY model_id, block
 ON CONFLICT (model_id, block, day) DO UPDATE SET missing = (was.missing & %(others)s) | excluded.missing,
   thin = (was.thin & %(others)s) | excluded.thin, unread = (was.unread & %(others)s) | excluded.unread

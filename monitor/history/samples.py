@@ -72,21 +72,21 @@ WHERE ts = %(minute)s AND model_id = ANY(%(all_models)s) AND NOT EXISTS (
   WHERE seen.model = monitor_peersample.model_id AND peer.id = monitor_peersample.peer_id)
 """
 
-_BRIDGE_MODELS = """
-INSERT INTO monitor_modelminute (model_id, ts, missing, thin, unread, servers, bottleneck)
-SELECT model_id, ts.ts, missing, thin, unread, servers, bottleneck
-FROM monitor_modelminute AS was CROSS JOIN unnest(%(minutes)s::timestamptz[]) AS ts (ts)
-WHERE was.ts = %(earlier)s AND model_id IN (SELECT id FROM monitor_watchedmodel WHERE swarm = %(swarm)s)
-ON CONFLICT DO NOTHING
-"""
-
-_BRIDGE_SAMPLES = """
+_BRIDGE = """
+WITH bridged AS (
+  INSERT INTO monitor_modelminute (model_id, ts, missing, thin, unread, servers, bottleneck)
+  SELECT model_id, ts.ts, missing, thin, unread, servers, bottleneck
+  FROM monitor_modelminute AS was CROSS JOIN unnest(%(minutes)s::timestamptz[]) AS ts (ts)
+  WHERE was.ts = %(earlier)s AND model_id IN (SELECT id FROM monitor_watchedmodel WHERE swarm = %(swarm)s)
+  ON CONFLICT DO NOTHING
+  RETURNING model_id, ts)
 INSERT INTO monitor_peersample (model_id, peer_id, ts, start, "end", state, up, throughput, cache_tokens)
-SELECT model_id, peer_id, ts.ts, start, "end", state, up, throughput, cache_tokens
-FROM monitor_peersample AS was CROSS JOIN unnest(%(minutes)s::timestamptz[]) AS ts (ts)
-WHERE was.ts = %(earlier)s AND model_id IN (SELECT id FROM monitor_watchedmodel WHERE swarm = %(swarm)s)
+SELECT model_id, peer_id, bridged.ts, start, "end", state, up, throughput, cache_tokens
+FROM bridged JOIN monitor_peersample AS was USING (model_id)
+WHERE was.ts = %(earlier)s
 ON CONFLICT DO NOTHING
 """
+"""A minute that was looked at itself, before the clock was set back, needs no bridge: who was not there then was not there."""
 
 
 def earlier_servers(model_id: int, last: float | None) -> tuple[tuple[Server, ...], float | None]:
@@ -121,8 +121,7 @@ def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float |
                 "earlier": moment(minute_start(earlier_at)),
                 "swarm": snapshot.swarm,
             }
-            cursor.execute(_BRIDGE_MODELS, bridge)
-            cursor.execute(_BRIDGE_SAMPLES, bridge)
+            cursor.execute(_BRIDGE, bridge)
         minute = moment(minute_start(snapshot.at))
         if snapshot.models:
             cursor.execute(_MODELS, {"minute": minute, **_model_columns(snapshot.models, rows)})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from django.db import transaction
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, note, settings
 
 from monitor.history import rollups, uptime
 from monitor.history.minutes import moment
@@ -28,9 +28,10 @@ def tally(at: float) -> uptime.Tally:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(traces)
 def test_uptime_of_model_blocks_and_servers_is_what_a_recount_says(settings_of_site, trace: list[Look]) -> None:  # type: ignore[no-untyped-def]
+    note("\n".join(map(repr, trace)))
     expected = recount(trace, interval_s=60)
     with transaction.atomic():
         at = START
@@ -119,3 +120,22 @@ def test_nothing_known_is_neither_up_nor_down() -> None:
     assert uptime.Tally(watched=10, unknown=2, broken=4).share_up == 0.5
     assert uptime.peer_uptime(1, peer_id("nobody"), NOW) is None
     assert uptime.swarm_watched(SWARM, NOW) == (0, 0)
+
+
+def test_a_block_that_a_second_look_could_read_after_the_roll_up_is_no_longer_unread() -> None:
+    seed(model(2, online("a", 0, 1), online("b", 0, 1), unread=frozenset({1})), at=MINUTE + 5)
+    roll_up(MINUTE + 10)
+    seed(model(2, online("a", 0, 2), online("b", 0, 2)), at=MINUTE + 35)
+    assert tally(MINUTE + 40) == uptime.Tally(watched=1)
+    assert [block.unknown for block in uptime.block_tallies(WatchedModel.objects.get().pk, 2, MINUTE + 40)] == [0, 0]
+
+
+def test_a_minute_that_was_seen_before_the_clock_went_back_is_not_bridged(settings) -> None:  # type: ignore[no-untyped-def]
+    settings.SEPAL_CRAWL_INTERVAL_S = 60.0
+    nobody, whole = model(2), model(2, online("a", 0, 2), online("b", 0, 2))
+    seed(nobody, at=MINUTE + 60)
+    seed(nobody, at=MINUTE + 120)
+    seed(whole, at=MINUTE + 50)
+    seed(nobody, at=MINUTE + 125)
+    assert tally(MINUTE + 125) == uptime.Tally(watched=3, broken=2)
+    assert uptime.peer_uptime(WatchedModel.objects.get().pk, peer_id("a"), MINUTE + 125) == uptime.PeerUptime(1, 3)
