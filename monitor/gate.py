@@ -33,6 +33,9 @@ AGREEING = 0.5
 """Two crawls speak of the same loss where they share so much of what they miss."""
 
 
+_PARTING = (PeerState.JOINING, PeerState.LEAVING)
+
+
 class Suspicion(StrEnum):
     CANARY = "canary"
     BOOTSTRAPS = "bootstraps"
@@ -105,11 +108,16 @@ def applied(report: CrawlReport, verdict: Verdict) -> CrawlReport:
 
 
 def lost_between(before: Snapshot, now: Snapshot) -> Lost:
-    """Servers that were online and neither answer now nor say themselves that they leave or load other blocks; and those that
-    still answer, but not for blocks that they had and that nobody has now."""
-    there = (PeerState.ONLINE, PeerState.JOINING, PeerState.LEAVING)
-    still = {(model.prefix, server.peer_id) for model in now.models for server in model.servers if server.state in there}
+    """Servers that were online and neither answer now nor answered that they leave or load other blocks; and those that still
+    answer, but not for blocks that they had and that nobody has now."""
+    still = {(model.prefix, server.peer_id) for model in now.models for server in model.servers if _still_there(server)}
     return frozenset(online(before) - still) | _shrunk(before, now)
+
+
+def _still_there(server: Server) -> bool:
+    """A record that says that a server leaves or loads is no farewell of its own: anyone may write it while we are blind."""
+    heard = server.visit is not None and server.visit.answered
+    return server.state is PeerState.ONLINE or (server.state in _PARTING and heard)
 
 
 def _shrunk(before: Snapshot, now: Snapshot) -> Lost:
@@ -205,4 +213,6 @@ def _forgotten(lost: Lost, before: Snapshot, now: Snapshot) -> Lost:
 
 
 def _unfindable(server: Server | None) -> bool:
-    return server is None or (server.visit is not None and server.visit.outcome is Outcome.NO_ADDRESS)
+    if server is None:
+        return True
+    return server.state not in _PARTING and server.visit is not None and server.visit.outcome is Outcome.NO_ADDRESS

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from monitor.crawl import CrawlReport
 from monitor.gate import Held, Hold, Publish, Suspicion, Verdict, applied, judge, lost_between, settle
 from monitor.published import CrawlFacts, Published
-from swarm.snapshot import Model, PeerState, Server
-from tests.monitor.seeding import NOW, announced, online, report, unreachable
+from swarm.snapshot import Model, Outcome, PeerState, Server
+from tests.monitor.seeding import NOW, announced, online, report, unreachable, visited
 from tests.swarms import model, peer_id
 
 
@@ -87,12 +87,28 @@ def test_the_first_snapshot_of_all_is_published_whatever_it_holds() -> None:
     assert judge(None, report(NOW, tiny(*lot(5)))) == Publish()
 
 
-def test_servers_that_stopped_answering_are_lost_and_those_that_say_to_leave_are_not() -> None:
+PARTING = [PeerState.LEAVING, PeerState.JOINING] * 2
+
+
+def test_servers_that_stopped_answering_are_lost_and_those_that_say_themselves_that_they_leave_are_not() -> None:
     before = published(*lot(4))
     silent = [unreachable(f"s{n}", n, n + 1) for n in range(4)]
     assert held(judge(before, report(NOW, tiny(*silent)))).suspicion is Suspicion.LOSS
-    saying = [announced(f"s{n}", n, n + 1, state) for n, state in enumerate([PeerState.LEAVING, PeerState.JOINING] * 2)]
+    saying = [visited(announced(f"s{n}", n, n + 1, state)) for n, state in enumerate(PARTING)]
     assert judge(before, report(NOW, tiny(*saying))) == Publish()
+
+
+@pytest.mark.parametrize("outcome", [None, Outcome.TIMEOUT, Outcome.REFUSED, Outcome.NO_ADDRESS])
+def test_records_that_say_of_all_servers_that_they_leave_are_looked_at_twice_where_no_server_says_so(
+    outcome: Outcome | None,
+) -> None:
+    before = published(*lot(4), run_out_in_s=20)
+    records = [announced(f"s{n}", n, n + 1, state) for n, state in enumerate(PARTING)]
+    silent = report(NOW, tiny(*(visited(server, outcome) if outcome else server for server in records)))
+    doubt = held(judge(before, silent))
+    assert (doubt.suspicion, doubt.confirmable, len(doubt.lost)) == (Suspicion.LOSS, True, 4)
+    assert isinstance(judge(before, silent, Held(NOW - 30, doubt.suspicion, doubt.lost)), Publish), "they have left indeed"
+    assert judge(before, report(NOW, tiny(*records[:1], *lot(4)[1:]))) == Publish(), "one server may leave at any time"
 
 
 def test_an_unread_canary_holds_even_a_crawl_that_looks_well_and_nothing_confirms_it() -> None:
