@@ -27,7 +27,7 @@ staff: $(VENV)/.ready-demo ## A log-in for /admin/ of the running demo (ARGS=NAM
 	@exec $(LAUNCH) staff --run-dir $(RUN_DIR) $(ARGS)
 
 test: $(VENV)/.ready-dev chromium ## All tests (ARGS="-k placement" for some)
-	$(BIN)/python -m pytest $(ARGS)
+	$(if $(ARGS),$(BIN)/python -m pytest $(ARGS),scripts/run-tests $(BIN)/python)
 
 lint: $(VENV)/.ready-dev ## Style, types, import contracts, missing migrations
 	$(BIN)/ruff check .
