@@ -41,6 +41,7 @@ class Reader(Protocol):
     async def read_index(self) -> Reading: ...
     async def read_blocks(self, models: Mapping[str, int], heard: Callable[[int], None] = ...) -> dict[str, Reading]: ...
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit: ...
+    async def visit_afresh(self, failed: Visit, prefix: str, span: Span) -> Visit: ...
     async def routes(self) -> Mapping[str, Route]: ...
 
 
@@ -189,9 +190,13 @@ async def _read(reader: Reader, chosen: Wanted, tell: Tell) -> tuple[dict[str, i
 
 async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
     asked: set[tuple[str, str]] = set()
+    announced = {(target.prefix, target.peer_id) for target in chosen if target.claim is not None}
 
     async def visit(peer_id: str, prefix: str, span: Span) -> Visit:
         found = await reader.visit(peer_id, prefix, span)
+        # Who says that it is there is dialled now, whatever was tried before; who is only remembered can wait for its turn.
+        if found.backed_off and (prefix, peer_id) in announced:
+            found = await reader.visit_afresh(found, prefix, span)
         asked.add((prefix, peer_id))
         tell(Stage.SERVERS, len(asked), len(chosen))
         return found

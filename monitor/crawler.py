@@ -20,6 +20,7 @@ from monitor.rates.choose import Subject
 from monitor.rates.facts import Rate
 from swarm.dht import entrances
 from swarm.dht.addresses import parse_peer_addresses, peer_id_of
+from swarm.dht.afresh import FreshDialler
 from swarm.dht.background import BackgroundLoop
 from swarm.dht.bulk import Heard
 from swarm.dht.canary import sings
@@ -40,8 +41,10 @@ CRAWL_TIMEOUT_S = 240.0
 NODE_TIMEOUT_S = 60.0
 """Starting a peer takes 0.4 s; p2pd gives up on silent bootstrap peers after 15 s each."""
 STOP_TIMEOUT_S = 10.0
-DIAL_LIMIT_S = 8.0
+DIAL_LIMIT_S = 9.0
 """A dial ends after 5 s by itself; who asked waits for 10 s."""
+FRESH_DIAL_LIMIT_S = 3.5
+"""The same, after a dial that did not take place, or of a part of the addresses only."""
 
 
 class NodeReader:
@@ -49,6 +52,10 @@ class NodeReader:
 
     def __init__(self, node: Node, scouts: entrances.Scouts | None = None) -> None:
         self._node, self._scouts = node, scouts
+        self._dialler = FreshDialler(node.config.relay)
+
+    async def close(self) -> None:
+        await self._dialler.close()
 
     async def check_alive(self) -> None:
         await self._node.check_alive()
@@ -71,6 +78,9 @@ class NodeReader:
 
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
         return await visit(self._node.p2p, peer_id, prefix, span)
+
+    async def visit_afresh(self, failed: Visit, prefix: str, span: Span) -> Visit:
+        return await self._dialler.visit(failed, prefix, span)
 
     async def routes(self) -> Mapping[str, Connection]:
         """Networks as digests: what is stored must not say where anybody lives."""
@@ -140,15 +150,32 @@ class Crawler:
     async def _pass(
         self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None, tell: Tell = untold
     ) -> CrawlReport:
-        return await crawl(swarm, NodeReader(node, self._scouts), time.time, known, previous, self._look_for, tell)
+        reader = NodeReader(node, self._scouts)
+        try:
+            return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell)
+        finally:
+            await reader.close()
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""
         node = self._living_node()
-        answer = self._loop.run(dial(node.p2p, peer_id), DIAL_LIMIT_S)
+        answer = self._loop.run(self._dial(node, peer_id), DIAL_LIMIT_S)
         if answer.outcome is Outcome.ERROR:
             self._loop.run(node.check_alive(), STOP_TIMEOUT_S)
         return answer
+
+    async def _dial(self, node: Node, peer_id: str) -> Visit:
+        answer = await dial(node.p2p, peer_id)
+        if not answer.backed_off:
+            return answer
+        dialler = FreshDialler(node.config.relay)
+        try:
+            async with asyncio.timeout(FRESH_DIAL_LIMIT_S):
+                return await dialler.dial(answer)
+        except TimeoutError:
+            return answer
+        finally:
+            await dialler.close()
 
     def measure(self, subject: Subject) -> Rate:
         """Raises SwarmError where our own end does not work: that says nothing about the server."""

@@ -59,6 +59,7 @@ class Visit:
     `span` is the one that it was asked for, `addresses` those that were tried, `via` direct or relay where that is known.
     `network` stands for the network that it sits in, without saying which: the same text for peers of the same one.
     `said` is what the server itself says of its state where that is not "online": Petals' servers say nothing.
+    `backed_off`: some of the addresses were not dialled at all, since a dial of a while ago had failed.
     """
 
     peer_id: str
@@ -73,6 +74,7 @@ class Visit:
     via: str = ""
     network: str = ""
     said: PeerState | None = None
+    backed_off: bool = False
 
     @property
     def answered(self) -> bool:

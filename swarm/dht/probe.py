@@ -20,26 +20,35 @@ from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
 INFO_RPC = "TransformerConnectionHandler.rpc_info"
+ANYBODY = [""]
+"""Asks for no block: is somebody there at all?"""
+BACKED_OFF = "dial backoff"
+"""libp2p's word for an address that it did not dial, since a dial of a while ago failed."""
 DIAL_TIMEOUT_S = 5.0
 """As health.petals.dev: a peer behind a relay takes up to 3 s."""
 
 
 async def visit(p2p: P2P, peer_id: str, prefix: str, span: Span, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
     """Asks for the first and the last block of the claimed span: a server that lacks one of them answers with an error."""
-    edges = dict.fromkeys((block_uid(prefix, span.start), block_uid(prefix, span.end - 1)))
-    return replace(await _ask(p2p, peer_id, list(edges), timeout_s), span=span)
+    return replace(await ask(p2p, peer_id, edges_of(prefix, span), timeout_s), span=span)
 
 
 async def dial(p2p: P2P, peer_id: str, timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
     """Is somebody there at all? A peer that speaks libp2p but serves no blocks counts as `protocol absent`: it was reached."""
-    return await _ask(p2p, peer_id, [""], timeout_s)
+    return await ask(p2p, peer_id, ANYBODY, timeout_s)
 
 
-async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Visit:
+def edges_of(prefix: str, span: Span) -> list[str]:
+    return list(dict.fromkeys((block_uid(prefix, span.start), block_uid(prefix, span.end - 1))))
+
+
+async def ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float = DIAL_TIMEOUT_S) -> Visit:
+    """`rpc_info` of each block of `uids`, over whatever way this p2pd knows to the peer."""
     started = time.monotonic()
     answer: dict[str, object] = {}
     outcome, detail = Outcome.ANSWERED, ""
     tried: tuple[str, ...] = ()
+    backed_off = False
     try:
         async with asyncio.timeout(timeout_s):
             peer = PeerID.from_base58(peer_id)
@@ -52,7 +61,7 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
         outcome, detail = Outcome.ERROR, f"the answer to rpc_info cannot be read: {error.detail}"
     except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError) as error:
         outcome, detail = classify(error), (clean_text(str(error), 300) or type(error).__name__)
-        tried = quoted_addresses(str(error))
+        tried, backed_off = quoted_addresses(str(error)), BACKED_OFF in str(error)
     cache = answer.get("cache_tokens_available")
     return Visit(
         peer_id=peer_id,
@@ -66,6 +75,7 @@ async def _ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float) -> Vis
         else None,
         addresses=tried,
         said=_SAID.get(str(answer.get("state"))),
+        backed_off=backed_off,
         via="relay" if tried and all(kind_of(address) == "relay" for address in tried) else "direct" if tried else "",
     )
 
