@@ -193,9 +193,10 @@ def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot,
         yield Hold(f"{took}, and {words}", Suspicion.FAST, lost, confirmable=True)
     if mass:
         forgotten = _forgotten(lost, previous.snapshot, snapshot)
-        if 2 * len(forgotten) > len(lost):
+        if 2 * len(forgotten) > len(lost) and len(forgotten) >= MASS_LOSS_SHARE * were:
             why = f"{words}, though announcements of {len(forgotten)} of them have not run out: the DHT has forgotten them"
-            # No second look helps before those announcements have run out, or have been made again.
+            # No second look helps before those announcements have run out, or have been made again. A DHT forgets everybody:
+            # who announces far ahead and leaves with a friend holds back nobody else.
             yield Hold(why, Suspicion.FORGOTTEN, lost)
         yield Hold(words, Suspicion.LOSS, lost, confirmable=True)
 

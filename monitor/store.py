@@ -77,7 +77,7 @@ def _store_crawl(report: CrawlReport) -> Crawl:
         split=_printable(report.split),
         keys_unread=report.keys_unread,
         dropped_counts=dict(Counter(record.reason for record in dropped)),
-        dropped=[asdict(record) for record in dropped[:DROPPED_KEPT]],
+        dropped=[{name: _printable(text) for name, text in asdict(record).items()} for record in dropped[:DROPPED_KEPT]],
     )
 
 

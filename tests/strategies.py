@@ -7,6 +7,20 @@ from hypothesis import strategies as st
 from swarm.snapshot import Model, PeerState, Server
 from tests.swarms import model, server
 
+WORST: tuple[object, ...] = (
+    *("\x00", "\u202e", "\u0085", "", b"\xff"),
+    *(5e-324, 1e-46, 1e308, float("inf"), float("-inf"), float("nan"), -0.0),
+    *(0, -1, 2**31, 2**63, 2**64 - 1, True, None, (), {}),
+)
+"""What some program or database does not bear."""
+EVIL = st.sampled_from(WORST)
+whatever = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary() | EVIL,
+    lambda inner: st.lists(inner, max_size=4).map(tuple) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+"""Any value that can stand in the DHT, with those that some program does not bear more often than chance has them."""
+
 STATES = st.sampled_from([PeerState.ONLINE, PeerState.ONLINE, PeerState.JOINING, PeerState.UNREACHABLE, PeerState.LEAVING])
 
 

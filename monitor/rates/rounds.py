@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from django.core.cache import cache
+from django.db import DataError, transaction
 from redis.exceptions import RedisError
 
 from monitor import queries
@@ -40,8 +41,7 @@ def run(swarm: str, crawler: Measures) -> int:
     asked = 0
     try:
         for subject in choose(published.snapshot, evidence.past(swarm), now, _round(swarm, now)):
-            found = crawler.measure(subject)
-            evidence.note_probe(swarm, subject, time.time(), found)
+            _note(swarm, subject, crawler.measure(subject))
             asked += 1
         findings.refresh(swarm, datetime.now(UTC))
     except SwarmError as error:
@@ -49,6 +49,16 @@ def run(swarm: str, crawler: Measures) -> int:
     finally:
         _over(swarm)
     return asked
+
+
+def _note(swarm: str, subject: Subject, found: Rate) -> None:
+    """What one server said must not end the round for all others, whatever it is; nor is that server first in the next."""
+    try:
+        with transaction.atomic():
+            evidence.note_probe(swarm, subject, time.time(), found)
+    except DataError as error:
+        log.warning("what a probe of %s brought cannot be stored: %s", subject.peer_id, error)
+        evidence.note_probe(swarm, subject, time.time(), Rate(None, "not said"))
 
 
 def _round(swarm: str, now: float) -> Round:

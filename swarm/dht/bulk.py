@@ -8,6 +8,7 @@ not answer the smallest question either: a call that fails is split until the ke
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -15,9 +16,9 @@ from dataclasses import dataclass, field
 
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import PeerID
-from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
 from hivemind.proto import dht_pb2
 
+from swarm.dht.foreign import node_id_of
 from swarm.dht.node import Node
 
 KEYS_PER_CALL = 100
@@ -133,13 +134,12 @@ class _Search:
     async def _call(self, who: DHTID, ids: list[DHTID]) -> dht_pb2.FindResponse | None:
         """None where this node answers, but not this: the reply would be too large. A node that does not answer is silent."""
         keys = [key.to_bytes() for key in ids]
-        try:
+        # A door: what a stranger's node answers may break hivemind in any way, and is that node's fault alone.
+        with contextlib.suppress(Exception):
             return await self._rpc(who, keys)
-        except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, TimeoutError, ValueError):
-            pass
         try:
             await self._rpc(who, [])
-        except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, TimeoutError, ValueError):
+        except Exception:
             self._silent.add(who)
             await self._protocol.update_routing_table(who, self._nodes[who], responded=False)
         return None
@@ -150,8 +150,8 @@ class _Search:
             response = await self._protocol.get_stub(self._nodes[who]).rpc_find(request, timeout=CALL_TIMEOUT_S)
         if len(response.results) != len(keys):
             raise ValueError("the reply does not fit the question")
-        if response.peer.node_id:
-            met = DHTID.from_bytes(response.peer.node_id)
+        met = node_id_of(response.peer.node_id)
+        if met is not None:
             await self._protocol.update_routing_table(met, self._nodes[who], responded=True)
         return response
 
@@ -163,8 +163,8 @@ class _Search:
             self.replies.results[key].append(result)
             for raw_id, raw_peer in zip(result.nearest_node_ids, result.nearest_peer_ids, strict=False):
                 if len(self._nodes) < MAX_NODES:
-                    found = DHTID.from_bytes(raw_id)
-                    if found != self._own_id:
+                    found = node_id_of(raw_id)
+                    if found is not None and found != self._own_id:
                         self._nodes.setdefault(found, PeerID(raw_peer))
         if self._heard is not None:
             self._heard(len(self.replies.results))

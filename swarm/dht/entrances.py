@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from hivemind.dht.routing import DHTID
 from hivemind.p2p import PeerID
-from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
 from hivemind.proto import dht_pb2
 from hivemind.utils.multiaddr import Multiaddr
 
 from swarm.dht.addresses import peer_id_of
 from swarm.dht.canary import canary_key
+from swarm.dht.foreign import node_id_of
 from swarm.dht.node import Node
 from swarm.dht.scout import Found, ask_through
 from swarm.snapshot import AddressState
@@ -163,11 +163,12 @@ async def _query(node: Node, peer_id: str, key: DHTID) -> frozenset[str] | None:
     try:
         async with asyncio.timeout(TIMEOUT_S):
             response = await protocol.get_stub(peer).rpc_find(request, timeout=TIMEOUT_S)
-    except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, TimeoutError, ValueError):
+    except Exception:  # a door, as in `bulk`: whatever it answered, it is no answer
         return None
-    if response.peer.node_id:
+    own = node_id_of(response.peer.node_id)
+    if own is not None:
         # Its entrance is how a node that has lost everybody finds back.
-        await protocol.update_routing_table(DHTID.from_bytes(response.peer.node_id), peer, responded=True)
+        await protocol.update_routing_table(own, peer, responded=True)
     return frozenset(str(PeerID(raw)) for result in response.results for raw in result.nearest_peer_ids)
 
 

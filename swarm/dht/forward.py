@@ -26,6 +26,7 @@ from swarm.errors import BadRecord
 from swarm.snapshot import Timing
 from swarm.wire.codec import as_map, decode, encode
 from swarm.wire.keys import block_uid
+from swarm.wire.records import as_cache_tokens
 from swarm.wire.schema import hidden_size
 from swarm.wire.spans import Span
 
@@ -101,8 +102,7 @@ async def _measure(
     raw = await _info(p2p, peer, uid)
     round_trip_s = time.monotonic() - sent_at
     info = as_map(decode(raw, foreign=True))
-    cache = info.get("cache_tokens_available")
-    free = cache if isinstance(cache, int) and not isinstance(cache, bool) else None
+    free = as_cache_tokens(info.get("cache_tokens_available"))
     sessions = info.get("sessions_active")
     busy = (isinstance(sessions, int) and sessions > 0) or (idle_cache_tokens and free is not None and free < idle_cache_tokens)
     if busy and not even_if_busy:

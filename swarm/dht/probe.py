@@ -15,7 +15,7 @@ from swarm.errors import BadRecord
 from swarm.snapshot import Outcome, PeerState, Visit
 from swarm.wire.codec import as_map, decode
 from swarm.wire.keys import block_uid
-from swarm.wire.records import MAX_CACHE_TOKENS
+from swarm.wire.records import as_cache_tokens
 from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
@@ -62,7 +62,6 @@ async def ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float = DIAL_T
     except (P2PHandlerError, P2PDaemonError, ControlFailure, DispatchFailure, OSError, ValueError) as error:
         outcome, detail = classify(error), (clean_text(str(error), 300) or type(error).__name__)
         tried, backed_off = quoted_addresses(str(error)), BACKED_OFF in str(error)
-    cache = answer.get("cache_tokens_available")
     return Visit(
         peer_id=peer_id,
         at=time.time(),
@@ -70,9 +69,7 @@ async def ask(p2p: P2P, peer_id: str, uids: list[str], timeout_s: float = DIAL_T
         detail=detail,
         round_trip_s=(time.monotonic() - started) / len(uids) if outcome is Outcome.ANSWERED else None,
         version=clean_text(answer.get("version")),
-        cache_tokens_left=cache
-        if isinstance(cache, int) and not isinstance(cache, bool) and 0 <= cache <= MAX_CACHE_TOKENS
-        else None,
+        cache_tokens_left=as_cache_tokens(answer.get("cache_tokens_available")),
         addresses=tried,
         said=_SAID.get(str(answer.get("state"))),
         backed_off=backed_off,

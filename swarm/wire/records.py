@@ -23,6 +23,10 @@ MAX_ADAPTERS = 64
 """Each adapter takes GPU memory beside the blocks; nobody has been seen with more than a handful."""
 MAX_RATE = 1e9
 """Tokens per second that no machine reaches: more is a lie or a mistake, and would swamp every sum."""
+MIN_RATE = 1e-3
+"""A token in a quarter of an hour: less is unknown. A database that keeps four bytes of a float refuses the smallest ones."""
+MAX_PING_S = 3_600.0
+"""Nobody waits that long for an answer; infinity means that there was none."""
 MAX_CACHE_TOKENS = 2**53
 """Beyond this JSON readers lose digits."""
 MAX_REPOSITORY_LENGTH = 256
@@ -108,7 +112,7 @@ def parse_server_record(value: object) -> ServerRecord:
         torch_dtype=clean_text(details.get("torch_dtype")),
         quant_type=clean_text(details.get("quant_type")),
         using_relay=_flag(details.get("using_relay")),
-        cache_tokens_left=_cache_tokens(details.get("cache_tokens_left")),
+        cache_tokens_left=as_cache_tokens(details.get("cache_tokens_left")),
         next_pings=_pings(details.get("next_pings")),
     )
 
@@ -117,23 +121,28 @@ def parse_model_record(value: object) -> ModelRecord:
     details = as_map(value)
     num_blocks, repository = details.get("num_blocks"), details.get("repository")
     if isinstance(num_blocks, bool) or not isinstance(num_blocks, int) or not 1 <= num_blocks <= MAX_BLOCKS:
-        raise BadRecord("model-size", f"num_blocks is {str(num_blocks)[:40]}, not a number from 1 to {MAX_BLOCKS}")
+        raise BadRecord("model-size", f"num_blocks is {_quoted(num_blocks)}, not a number from 1 to {MAX_BLOCKS}")
     if repository is not None and not isinstance(repository, str):
         raise BadRecord("shape", "a model's repository is text or nothing")
     return ModelRecord(num_blocks, clean_text(repository, MAX_REPOSITORY_LENGTH))
 
 
+def _quoted(value: object) -> str:
+    """What a stranger wrote, short, and with nothing in it that hides or that a database does not take."""
+    return repr(value)[:40]
+
+
 def _state(value: object) -> ServerState:
     if isinstance(value, bool) or not isinstance(value, int) or value not in tuple(ServerState):
-        raise BadRecord("state", f"state is {str(value)[:40]!r}, not 0, 1 or 2")
+        raise BadRecord("state", f"state is {_quoted(value)}, not 0, 1 or 2")
     return ServerState(value)
 
 
 def _throughput(value: object) -> float | None:
     number = as_float(value)
     if number is None or not 0 <= number <= MAX_RATE:
-        raise BadRecord("throughput", f"throughput is {str(value)[:40]!r}, not a float from 0 to {MAX_RATE:g}")
-    return number or None
+        raise BadRecord("throughput", f"throughput is {_quoted(value)}, not a float from 0 to {MAX_RATE:g}")
+    return number if number >= MIN_RATE else None
 
 
 def _span(start: object, end: object) -> Span | None:
@@ -141,16 +150,16 @@ def _span(start: object, end: object) -> Span | None:
         return None
     for bound in (start, end):
         if isinstance(bound, bool) or not isinstance(bound, int):
-            raise BadRecord("span", f"a span's bounds are integers, not {str(start)[:20]}:{str(end)[:20]}")
+            raise BadRecord("span", f"a span's bounds are integers, not {_quoted(start)}:{_quoted(end)}")
     assert isinstance(start, int) and isinstance(end, int)
     if not 0 <= start < end <= MAX_BLOCKS:
-        raise BadRecord("span", f"{str(start)[:20]}:{str(end)[:20]} is no span of blocks")
+        raise BadRecord("span", f"{_quoted(start)}:{_quoted(end)} is no span of blocks")
     return Span(start, end)
 
 
 def _rate(value: object) -> float | None:
     number = as_float(value)
-    return number if number is not None and 0 < number <= MAX_RATE else None
+    return number if number is not None and MIN_RATE <= number <= MAX_RATE else None
 
 
 def _adapters(value: object) -> tuple[str, ...]:
@@ -164,7 +173,8 @@ def _flag(value: object) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def _cache_tokens(value: object) -> int | None:
+def as_cache_tokens(value: object) -> int | None:
+    """The value where it can be a number of tokens, else None."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MAX_CACHE_TOKENS:
         return None
     return value
@@ -176,7 +186,7 @@ def _pings(value: object) -> dict[str, float]:
         return {}
     pings: dict[str, float] = {}
     for peer, seconds in list(value.items())[:MAX_PINGS]:
-        if not isinstance(seconds, float) or math.isnan(seconds) or seconds < 0:
+        if not isinstance(seconds, float) or not (0 <= seconds <= MAX_PING_S or seconds == math.inf):
             continue
         try:
             pings[parse_peer_id(peer)] = seconds

@@ -61,6 +61,18 @@ def test_servers_whose_announcements_have_not_run_out_were_forgotten_by_the_dht_
     assert judge(before, report(NOW, tiny(*lot(4)))) == Publish()
 
 
+def test_two_servers_that_vanish_long_before_their_records_would_hold_nobody_else_back() -> None:
+    mine, crowd = tiny(*lot(2)), [online(f"crowd{n}", 0, 12) for n in range(50)]
+    long = tuple(replace(server, expires_at=NOW + 900) for server in mine.servers)
+    before = published(*crowd)
+    before = replace(
+        before, snapshot=replace(before.snapshot, models=(tiny(*crowd), replace(mine, prefix="mine", servers=long)))
+    )
+    doubt = held(judge(before, report(NOW, tiny(*crowd))))
+    assert (doubt.suspicion, doubt.confirmable) == (Suspicion.LOSS, True)
+    assert isinstance(judge(before, report(NOW, tiny(*crowd)), Held(NOW - 30, doubt.suspicion, doubt.lost)), Publish)
+
+
 def test_servers_that_refuse_connections_while_their_records_last_have_died() -> None:
     silent = [unreachable(f"s{n}", n, n + 1) for n in range(4)]
     assert held(judge(published(*lot(4), run_out_in_s=20), report(NOW, tiny(*silent)))).suspicion is Suspicion.LOSS

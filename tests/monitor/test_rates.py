@@ -82,6 +82,15 @@ def test_a_round_stores_what_it_finds_and_the_next_one_asks_others() -> None:
     assert Probe.objects.get(peer_id=peer_id("s0")).why == "busy"
 
 
+def test_what_one_server_says_ends_no_round_and_it_is_not_first_again() -> None:
+    told = Rate(None, "busy", 2**63)
+    now = time.time()
+    seed(model(4, *(online(f"s{n}", 0, 4, at=now) for n in range(6))), at=now)
+    measurers = [Measurer(**{f"s{n}": told for n in range(2)}) for _ in range(3)]
+    assert [rounds.run("main", measurer) for measurer in measurers] == [4, 2, 0]
+    assert sum(not probe.tokens_per_s for probe in Probe.objects.all()) == 2 == Probe.objects.filter(why="not said").count()
+
+
 def test_who_is_found_busy_again_and_again_is_measured_all_the_same() -> None:
     subject = Subject("tiny-hf", peer_id("a"), Span(0, 4))
     snapshot = Snapshot("main", 0.0, (model(4, online("a", 0, 4), online("b", 0, 4)),))

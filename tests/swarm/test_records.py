@@ -20,6 +20,7 @@ from swarm.wire.keys import default_prefix, parse_peer_id, parse_prefix
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState, parse_model_record, parse_server_record
 from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
+from tests.strategies import whatever
 from tests.swarms import peer_id
 
 MALLARD = (
@@ -134,21 +135,40 @@ def test_whatever_the_bytes_nothing_but_a_bad_record_is_raised(data: bytes) -> N
         parse_server_record(decode(data))
 
 
-json_like = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=4).map(tuple) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
 FIELDS = ["start_block", "end_block", "public_name", "adapters", "cache_tokens_left", "next_pings", "using_relay", "version"]
 
 
-@given(json_like | st.tuples(st.integers(0, 2), st.floats(0, 10), st.dictionaries(st.sampled_from(FIELDS), json_like)))
+@given(whatever | st.tuples(st.integers(0, 2), st.floats(0, 10), st.dictionaries(st.sampled_from(FIELDS), whatever)))
 def test_whatever_the_value_nothing_but_a_bad_record_is_raised(value: object) -> None:
     try:
         record = parse_server_record(value)
     except BadRecord:
         return
     assert parse_server_record(record.to_wire()) == record
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-46, 1e-4])
+def test_rates_that_no_machine_is_so_slow_to_have_are_unknown(rate: float) -> None:
+    record = parse_server_record((2, rate, {"network_rps": rate, "forward_rps": rate, "inference_rps": rate}))
+    assert (record.throughput, record.network_rps, record.forward_rps, record.inference_rps) == (None,) * 4
+
+
+@pytest.mark.parametrize("seconds", [1e308, 3_601.0, -1.0, math.nan, "0.1", 1])
+def test_a_ping_that_nobody_would_have_waited_for_is_none(seconds: object) -> None:
+    assert parse_server_record((2, 1.0, {"next_pings": {peer_id("a"): seconds}})).next_pings == {}
+
+
+@pytest.mark.parametrize("text", ["\x00", "\u202e", "x" * 10_000])
+def test_a_refusal_quotes_nothing_that_hides_and_not_much(text: str) -> None:
+    for refused in (
+        lambda: parse_server_record((text, 1.0)),
+        lambda: parse_server_record((2, text)),
+        lambda: parse_server_record((2, 1.0, {"start_block": text, "end_block": 3})),
+        lambda: parse_model_record({"num_blocks": text}),
+    ):
+        with pytest.raises(BadRecord) as caught:
+            refused()
+        assert caught.value.detail.isprintable() and len(caught.value.detail) < 200
 
 
 @pytest.mark.parametrize(
