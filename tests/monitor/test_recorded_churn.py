@@ -22,6 +22,7 @@ from tests.monitor.traces import Look, recount
 from tests.swarms import peer_id
 
 NAMES = "abcdefgh"
+ENTRANCES = ("boot-1", "boot-2")
 MIDNIGHT = 1_790_000_000 // 86_400 * 86_400 + 86_400
 STRETCHES = (1, 5, 12)
 """A crawl every 5 s, as recorded; one in half a minute; one in a minute, so that minutes lie between two of them."""
@@ -31,7 +32,7 @@ FOUND_WITHIN_S = 20.0
 
 @pytest.mark.slow
 @pytest.mark.django_db
-@pytest.mark.parametrize("stretch", STRETCHES)
+@pytest.mark.parametrize("stretch", (1, 12))
 def test_of_all_of_it_is_counted_what_a_recount_counts_and_what_was_done_to_the_servers(stretch: int) -> None:
     churn = recording()
     looks, interval_s = stretched(churn.looks, stretch), stretch * churn.interval_s
@@ -44,7 +45,7 @@ def test_of_all_of_it_is_counted_what_a_recount_counts_and_what_was_done_to_the_
         assert model is not None
         agree(counted, model, at, churn.blocks)
         alive, dead = judge(churn, minutes_of(model, start, stretch))
-    assert alive > 5 * stretch and dead > 2 * stretch
+    assert alive >= 20 * stretch and dead >= 5 * stretch
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def judge(churn: Recording, minutes: Iterator[Minute]) -> tuple[int, int]:
 
     As exactly as can be: a minute is what was seen in it, or in the crawl before where it lies between two (they are 1.5
     intervals apart at most), and what was seen is what a visit found, the last of which ends `visits_s` after the crawl is
-    dated. Dates are cut off to seconds, which is one more."""
+    dated. Dates are cut off to seconds, which is one more. A server counts as there while it can be found: through a bootstrap
+    peer that was there all along as well."""
     lived = lives(churn.events, churn.crawls[-1].ended)
     before_s, after_s = 1.5 * churn.interval_s + 1, churn.visits_s + 1
     alive = dead = 0
@@ -90,7 +92,8 @@ def judge(churn: Recording, minutes: Iterator[Minute]) -> tuple[int, int]:
         if not during(life.able, first, last):
             dead += 1
             assert not minute.up, f"counted up though nobody was there: {minute}"
-        if throughout(life.serving, first - FOUND_WITHIN_S, last):
+        found = any(throughout(lived[boot].serving, first - FOUND_WITHIN_S, last) for boot in ENTRANCES)
+        if found and throughout(life.serving, first - FOUND_WITHIN_S, last):
             alive += 1
             assert minute.up, f"counted down though it was there all along: {minute}"
     return alive, dead
@@ -102,7 +105,7 @@ def parts(draw: st.DrawFn) -> tuple[list[Look], int, int]:
     looks = recording().looks
     first = draw(st.integers(0, len(looks) - 5))
     stretch = draw(st.sampled_from(STRETCHES))
-    part = stretched(looks[first : first + draw(st.integers(1, 40))], stretch)
+    part = stretched(looks[first : first + draw(st.integers(1, 30))], stretch)
     part = without(part, draw(st.frozensets(st.integers(0, len(part) - 1), max_size=len(part) // 2)))
     if draw(st.booleans()):
         at = draw(st.integers(0, len(part) - 1))
@@ -113,7 +116,7 @@ def parts(draw: st.DrawFn) -> tuple[list[Look], int, int]:
 
 @pytest.mark.slow
 @pytest.mark.django_db
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(parts())
 def test_any_part_of_it_is_counted_as_a_recount_counts_it(part: tuple[list[Look], int, int]) -> None:
     looks, stretch, start = part
@@ -126,8 +129,12 @@ def test_the_recording_holds_what_it_is_for_and_tells_no_addresses() -> None:
     assert sum(look.servers is None for look in looks) >= 5 and sum(bool(look.unread) for look in looks) >= 5
     states = {state for look in looks for *_, state in (look.servers or {}).values()}
     assert states >= {PeerState.ONLINE, PeerState.JOINING, PeerState.LEAVING, PeerState.UNREACHABLE}
-    assert {event.what for event in churn.events} >= {"kill", "stop", "freeze", "thaw", "start", "moved"}
-    assert any(event.what == "kill" and event.who.startswith("boot-") for event in churn.events)
+    assert {event.what for event in churn.events} >= {"kill", "stop", "freeze", "thaw", "start"}
+    assert any(event.what == "kill" and event.who in ENTRANCES for event in churn.events)
+    spans = {
+        (name, *span) for look in looks for name, (*span, state) in (look.servers or {}).items() if state is PeerState.ONLINE
+    }
+    assert len(spans) >= 2 * len(NAMES), "servers move"
     text = FILE.read_text("ascii")
     assert len(text) < 300_000
     assert not re.search(r"\d+\.\d+\.\d+\.\d+|/ip[46]|/p2p|/(work|home|tmp|root|usr)\b|12D3Koo|\bQm\w{10}", text)
