@@ -32,7 +32,7 @@ FOUND_WITHIN_S = 20.0
 
 @pytest.mark.slow
 @pytest.mark.django_db
-@pytest.mark.parametrize("stretch", (1, 12))
+@pytest.mark.parametrize("stretch", [1, 12])
 def test_of_all_of_it_is_counted_what_a_recount_counts_and_what_was_done_to_the_servers(stretch: int) -> None:
     churn = recording()
     looks, interval_s = stretched(churn.looks, stretch), stretch * churn.interval_s
