@@ -45,6 +45,10 @@ class Suspicion(StrEnum):
     LOSS = "loss"
 
 
+SAW = (Suspicion.FAST, Suspicion.FORGOTTEN, Suspicion.LOSS)
+"""Crawls held back for these read the swarm; the others could not, or we cannot know that they could."""
+
+
 @dataclass(frozen=True, slots=True)
 class Publish:
     """`confirmed` says how a doubt was settled, where there was one."""
@@ -64,21 +68,31 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A crawl that was held back since the last published one. `at` is when it started, in Unix seconds."""
+    """The newest crawl that was held back since the last published one. `at` is when it started, in Unix seconds, and
+    `seeing_since` when the first of them did that could read the swarm, if any."""
 
     at: float
     suspicion: Suspicion
     lost: Lost
+    seeing_since: float | None = None
 
 
 Verdict = Publish | Hold
 
 
 def judge(previous: Published | None, report: CrawlReport, held: Held | None = None) -> Verdict:
-    """`held` is the newest crawl that was held back since `previous` was published. A failed crawl is not to be judged."""
+    """`held` is what was held back since `previous` was published. A failed crawl is not to be judged."""
+    return _judge(previous, report, held, _seeing_since(held, report))
+
+
+def _seeing_since(held: Held | None, report: CrawlReport) -> float:
+    return held.seeing_since if held is not None and held.seeing_since is not None else report.started_at
+
+
+def _judge(previous: Published | None, report: CrawlReport, held: Held | None, seeing_since: float) -> Verdict:
     assert report.snapshot is not None
     lost = lost_between(previous.snapshot, report.snapshot) if previous is not None else frozenset()
-    doubt = next(_doubts(previous, report, report.snapshot, lost), None)
+    doubt = next(_doubts(previous, report, report.snapshot, lost, seeing_since), None)
     if doubt is None:
         return Publish()
     if doubt.confirmable and held is not None and previous is not None:
@@ -88,11 +102,13 @@ def judge(previous: Published | None, report: CrawlReport, held: Held | None = N
     return doubt
 
 
-def settle(previous: Published | None, first: CrawlReport, doubt: Hold, second: CrawlReport) -> tuple[CrawlReport, Verdict]:
-    """What to do with a doubtful crawl, now that the swarm was also read through another entry peer."""
+def settle(
+    previous: Published | None, first: CrawlReport, doubt: Hold, second: CrawlReport, held: Held | None = None
+) -> tuple[CrawlReport, Verdict]:
+    """What to do with a doubtful crawl, now that the swarm was also read through another entry peer. `held` as for `judge`."""
     if second.snapshot is None:
         return first, doubt
-    verdict = judge(previous, second)
+    verdict = _judge(previous, second, None, _seeing_since(held, first))
     if isinstance(verdict, Publish):
         return second, Publish(confirmed=f"read through another bootstrap peer, after a doubtful check: {doubt.reason}")
     if doubt.confirmable and verdict.confirmable and agree(doubt.lost, verdict.lost):
@@ -167,7 +183,9 @@ def agree(first: Lost, second: Lost) -> bool:
     return len(first & second) >= AGREEING * max(len(first), len(second))
 
 
-def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot, lost: Lost) -> Iterator[Hold]:
+def _doubts(
+    previous: Published | None, report: CrawlReport, snapshot: Snapshot, lost: Lost, seeing_since: float
+) -> Iterator[Hold]:
     """Every reason for doubt, the gravest first."""
     if report.canary is False:
         yield Hold("the monitor could not read back a key that it had just written itself", Suspicion.CANARY, lost)
@@ -192,9 +210,12 @@ def _doubts(previous: Published | None, report: CrawlReport, snapshot: Snapshot,
         took = f"it ended after {duration_s:.1f} s where the last one took {before_s:.1f} s"
         yield Hold(f"{took}, and {words}", Suspicion.FAST, lost, confirmable=True)
     if mass:
-        forgotten = _forgotten(lost, previous.snapshot, snapshot)
+        blind_s = max(0.0, seeing_since - previous.snapshot.at - previous.interval_s)
+        forgotten = _forgotten(lost, previous.snapshot, snapshot, blind_s)
         if 2 * len(forgotten) > len(lost) and len(forgotten) >= MASS_LOSS_SHARE * were:
-            why = f"{words}, though announcements of {len(forgotten)} of them have not run out: the DHT has forgotten them"
+            still = forgotten == _forgotten(lost, previous.snapshot, snapshot)
+            ran = "have not run out" if still else "had not run out when the swarm was last seen"
+            why = f"{words}, though announcements of {len(forgotten)} of them {ran}: the DHT has forgotten them"
             # No second look helps before those announcements have run out, or have been made again. A DHT forgets everybody:
             # who announces far ahead and leaves with a friend holds back nobody else.
             yield Hold(why, Suspicion.FORGOTTEN, lost)
@@ -205,12 +226,15 @@ def _or_smaller(lost: Lost, now: Snapshot) -> str:
     return " or held fewer blocks" if lost & online(now) else ""
 
 
-def _forgotten(lost: Lost, before: Snapshot, now: Snapshot) -> Lost:
+def _forgotten(lost: Lost, before: Snapshot, now: Snapshot, blind_s: float = 0.0) -> Lost:
     """Servers that nobody can find, though the DHT should still hold what they announced. A server that dies leaves its record
-    and its addresses behind until the record runs out; a DHT that was restarted loses those of all at once."""
+    and its addresses behind until the record runs out; a DHT that was restarted loses those of all at once.
+
+    A record that ran out while we were blind may have been renewed where we could not see it, in a DHT that is no more: from
+    then on that we see again it counts for what it had left."""
     last = {(model.prefix, server.peer_id): server for model in before.models for server in model.servers}
     seen = {(model.prefix, server.peer_id): server for model in now.models for server in model.servers}
-    return frozenset(key for key in lost if last[key].expires_at > now.at and _unfindable(seen.get(key)))
+    return frozenset(key for key in lost if last[key].expires_at + blind_s > now.at and _unfindable(seen.get(key)))
 
 
 def _unfindable(server: Server | None) -> bool:

@@ -12,7 +12,7 @@ from django.conf import settings
 from django.db import transaction
 
 from monitor.extensions import loading_of
-from monitor.gate import Held, Suspicion
+from monitor.gate import SAW, Held, Suspicion
 from monitor.hiding.models import hidden_list
 from monitor.hiding.rules import HiddenList, redacted, server_of
 from monitor.models import Crawl, CrawlOutcome, ServerRow, WatchedModel
@@ -165,11 +165,14 @@ def held_back(swarm: str) -> Held | None:
     """The newest crawl since the last published one that was not believed."""
     crawls = Crawl.objects.of(swarm)
     success = crawls.newest_success()
-    doubted = crawls.without_result_after(success).filter(outcome=CrawlOutcome.HELD).newest()
+    vain = crawls.without_result_after(success).filter(outcome=CrawlOutcome.HELD)
+    doubted = vain.newest()
     if doubted is None:
         return None
     lost = frozenset((prefix, peer_id) for prefix, peer_id in doubted.lost)
-    return Held(doubted.started_at.timestamp(), Suspicion(doubted.suspicion), lost)
+    saw = vain.filter(suspicion__in=[suspicion.value for suspicion in SAW]).order_by("pk").first()
+    seeing_since = saw.started_at.timestamp() if saw is not None else None
+    return Held(doubted.started_at.timestamp(), Suspicion(doubted.suspicion), lost, seeing_since)
 
 
 def _may_answer(published: Published, model: Model, server: Server) -> bool:

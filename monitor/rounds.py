@@ -59,11 +59,12 @@ def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
     if report.snapshot is not None:
         # Without what is held: what counts is what was believed last.
         previous = queries.latest_snapshot(swarm)
-        verdict = gate.judge(previous, report, queries.held_back(swarm))
+        held = queries.held_back(swarm)
+        verdict = gate.judge(previous, report, held)
         if isinstance(verdict, gate.Hold):
             again = crawler.crawl_elsewhere(swarm, known, before)
             if again is not None:
-                report, verdict = gate.settle(previous, report, verdict, again)
+                report, verdict = gate.settle(previous, report, verdict, again, held)
         report = gate.applied(report, verdict)
     if report.failure or report.held:
         # With addresses, which the pages leave out.

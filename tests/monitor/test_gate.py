@@ -73,6 +73,30 @@ def test_two_servers_that_vanish_long_before_their_records_would_hold_nobody_els
     assert isinstance(judge(before, report(NOW, tiny(*crowd)), Held(NOW - 30, doubt.suspicion, doubt.lost)), Publish)
 
 
+def test_records_that_ran_out_while_the_monitor_was_blind_do_not_make_a_forgetful_dht_a_loss() -> None:
+    before = published(*lot(4), run_out_in_s=60)
+    first = report(NOW + 600, tiny())
+    verdict = held(judge(before, first))
+    assert verdict.suspicion is Suspicion.FORGOTTEN and not verdict.confirmable
+    assert "announcements of 4 of them had not run out when the swarm was last seen" in verdict.reason
+    chosen, again = settle(before, first, verdict, report(NOW + 602, tiny()))
+    assert chosen is first and again is verdict, "another bootstrap peer that came back as empty proves nothing"
+    earlier = Held(first.started_at, Suspicion.FORGOTTEN, verdict.lost, seeing_since=first.started_at)
+    assert held(judge(before, report(NOW + 630, tiny()), earlier)).suspicion is Suspicion.FORGOTTEN
+    assert judge(before, report(NOW + 630, tiny(*lot(4))), earlier) == Publish()
+
+
+def test_what_is_still_gone_when_it_should_have_been_announced_again_is_a_loss() -> None:
+    before, late = published(*lot(4), run_out_in_s=60), report(NOW + 700, tiny())
+    since = Held(NOW + 670, Suspicion.FORGOTTEN, lost_between(before.snapshot, report(NOW, tiny()).snapshot), NOW + 599)  # type: ignore[arg-type]
+    verdict = judge(before, late, since)
+    assert isinstance(verdict, Publish) and verdict.confirmed.startswith("a second check found the same")
+    doubt = held(judge(before, late, replace(since, lost=frozenset())))
+    assert doubt.suspicion is Suspicion.LOSS and doubt.confirmable
+    _, settled = settle(before, late, doubt, report(NOW + 702, tiny()), since)
+    assert isinstance(settled, Publish) and "another bootstrap peer shows the same" in settled.confirmed
+
+
 def test_servers_that_refuse_connections_while_their_records_last_have_died() -> None:
     silent = [unreachable(f"s{n}", n, n + 1) for n in range(4)]
     assert held(judge(published(*lot(4), run_out_in_s=20), report(NOW, tiny(*silent)))).suspicion is Suspicion.LOSS

@@ -77,6 +77,23 @@ def test_a_real_loss_is_published_by_the_second_crawl(now: None) -> None:
     assert third is not None and (third.outcome, third.confirmed) == ("succeeded", ""), "nothing is in doubt any more"
 
 
+def test_a_dht_that_comes_back_empty_after_a_long_blindness_is_not_believed_before_its_servers_could_be_back(now: None) -> None:
+    """As recorded: all bootstrap peers die and come back, and the records have run out meanwhile (60 s after the look)."""
+    seed(WHOLE)
+    unseen = report(NOW + 35, EMPTY)
+    dark = replace(unseen, bootstraps=dict.fromkeys(unseen.bootstraps, False))
+    looks = [report(NOW + after, EMPTY) for after in (300, 320, 340, 370, 400)]
+    crawler = MadeUpCrawler(dark, failure(NOW + 60), *looks, elsewhere=report(NOW + 301, EMPTY))
+    stored = [rounds.run(SWARM, crawler) for _ in range(2)]
+    assert stored[0] is not None and stored[0].suspicion == "bootstraps"
+    for _ in range(2):
+        found = rounds.run(SWARM, crawler)
+        assert found is not None and (found.outcome, found.suspicion) == ("held", "forgotten")
+    for _ in looks[2:]:
+        found = rounds.run(SWARM, crawler)
+    assert found is not None and found.outcome == "succeeded", "a loss that lasts is believed in the end"
+
+
 def test_with_another_entry_peer_a_loss_is_settled_at_once(now: None) -> None:
     seed(WHOLE)
     crawler = MadeUpCrawler(report(NOW + 30, EMPTY), elsewhere=report(NOW + 32, WHOLE))

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from django.db import transaction
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import given, settings
 
-from monitor.history import rollups, uptime
-from monitor.history.minutes import moment
+from monitor.history import uptime
 from monitor.models import WatchedModel
 from monitor.store import store
+from tests.monitor.recounting import compare, roll_up
 from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
-from tests.monitor.traces import BLOCKS, START, Look, crawls, recount, traces
+from tests.monitor.traces import Look, traces
 from tests.swarms import model, peer_id
 
 pytestmark = pytest.mark.django_db
 MINUTE = NOW // 60 * 60
-
-
-def roll_up(at: float) -> None:
-    rollups.roll_up(moment(at))
 
 
 def tally(at: float) -> uptime.Tally:
@@ -28,43 +23,10 @@ def tally(at: float) -> uptime.Tally:
 
 
 @pytest.mark.slow
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None)
 @given(traces)
-def test_uptime_of_model_blocks_and_servers_is_what_a_recount_says(settings_of_site, trace: list[Look]) -> None:  # type: ignore[no-untyped-def]
-    note("\n".join(map(repr, trace)))
-    expected = recount(trace, interval_s=60)
-    with transaction.atomic():
-        at = START
-        for number, crawl in enumerate(crawls(trace)):
-            store(crawl)
-            at = max(at, crawl.finished_at)
-            if number % 7 == 3:
-                roll_up(crawl.finished_at)
-        roll_up(at)
-        row = WatchedModel.objects.filter(prefix="tiny-hf").first()
-        if row is not None:
-            minutes = uptime.total(uptime.model_days(SWARM, at)["tiny-hf"])
-            assert minutes == uptime.Tally(*map(len, (expected.watched, expected.broken, expected.thin, expected.unknown)))
-            blocks = uptime.block_tallies(row.pk, BLOCKS, at)
-            for word, counted in (
-                ("missing", [block.broken for block in blocks]),
-                ("thin", [block.thin for block in blocks]),
-                ("unread", [block.unknown for block in blocks]),
-            ):
-                assert counted == [len(expected.blocks[word].get(b, ())) for b in range(BLOCKS)], word
-            assert {block.watched for block in blocks} == {len(expected.watched)}
-            for name in {*expected.up, *expected.down}:
-                up, down = len(expected.up.get(name, ())), len(expected.down.get(name, ()))
-                found = uptime.peer_uptime(row.pk, name, at)
-                assert (found.up, found.known) == (up, up + down) if found else (up, down) == (0, 0)
-            assert uptime.swarm_watched(SWARM, at)[0] == len(expected.watched)
-        transaction.set_rollback(True)
-
-
-@pytest.fixture
-def settings_of_site(settings):  # type: ignore[no-untyped-def]
-    settings.SEPAL_CRAWL_INTERVAL_S = 60.0
-    return settings
+def test_uptime_of_model_blocks_and_servers_is_what_a_recount_says(trace: list[Look]) -> None:
+    compare(trace, interval_s=60)
 
 
 def test_a_failed_crawl_is_no_downtime() -> None:

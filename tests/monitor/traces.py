@@ -51,18 +51,18 @@ def looks(draw: st.DrawFn) -> Look:
 traces = st.lists(looks(), min_size=1, max_size=20)
 
 
-def crawls(trace: Iterable[Look], start: float = START) -> list[CrawlReport]:
+def crawls(trace: Iterable[Look], start: float = START, blocks: int = BLOCKS) -> list[CrawlReport]:
     made, at = [], start
     for look in trace:
         at += look.after_s
-        made.append(failure(at) if look.servers is None else report(at, _model(look, at)))
+        made.append(failure(at) if look.servers is None else report(at, _model(look, at, blocks)))
     return made
 
 
-def _model(look: Look, at: float) -> Model:
+def _model(look: Look, at: float, blocks: int) -> Model:
     assert look.servers is not None
-    return model(BLOCKS, *sorted((_server(n, *f, at) for n, f in look.servers.items()), key=lambda s: (s.span, s.peer_id)),
-                 unread=look.unread)  # fmt: skip
+    servers = sorted((_server(n, *f, at) for n, f in look.servers.items()), key=lambda s: (s.span, s.peer_id))
+    return model(blocks, *servers, unread=look.unread)
 
 
 def _server(name: str, start: int, end: int, state: PeerState, at: float) -> Server:
@@ -86,9 +86,16 @@ class Recount:
     down: dict[str, set[int]] = field(default_factory=dict)
 
 
-def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> Recount:
+Seen = tuple[dict[str, tuple[Span, str]], frozenset[int]]
+"""Of one look, for each server its span and one word; and the blocks that could not be read."""
+
+_WORDS = {PeerState.ONLINE: "up", PeerState.NOT_CHECKED: "unchecked"}
+"""In any other state a server is down."""
+
+
+def recount(trace: Iterable[Look], interval_s: float, start: float = START, blocks: int = BLOCKS) -> Recount:
     """Each watched minute by hand: all looks that count for it, then the worst of them."""
-    by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozenset[int]]]] = {}
+    by_minute: dict[int, list[Seen]] = {}
     at, before = start, None
     known: dict[str, tuple[Span, str]] = {}
     for look in trace:
@@ -96,9 +103,7 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
         if look.servers is None:
             before = None
             continue
-        now = {
-            name: (Span(s, e), "up" if state is PeerState.ONLINE else "down") for name, (s, e, state) in look.servers.items()
-        }
+        now = {name: (Span(s, e), _WORDS.get(state, "down")) for name, (s, e, state) in look.servers.items()}
         for name, (span, was) in known.items():
             if name not in now:
                 blind_to = any(block in look.unread for block in span) and was != "gone"
@@ -108,22 +113,22 @@ def recount(trace: Iterable[Look], interval_s: float, start: float = START) -> R
                 by_minute.setdefault(minute, list(by_minute[int(before[0] // 60)]))
         by_minute.setdefault(int(at // 60), []).append((now, look.unread))
         known, before = now, (at,)
-    return _judge(by_minute)
+    return _judge(by_minute, blocks)
 
 
-def _judge(by_minute: dict[int, list[tuple[dict[str, tuple[Span, str]], frozenset[int]]]]) -> Recount:
+def _judge(by_minute: dict[int, list[Seen]], blocks: int) -> Recount:
     found = Recount()
     first: dict[str, int] = {}
     for minute, seen in sorted(by_minute.items()):
         found.watched.add(minute)
-        worst = [_worst(block, seen) for block in range(BLOCKS)]
+        worst = [_worst(block, seen) for block in range(blocks)]
         for block, word in enumerate(worst):
             found.blocks[word].setdefault(block, set()).add(minute)
         for word, minutes in (("missing", found.broken), ("unread", found.unknown), ("thin", found.thin)):
             if word in worst:
                 minutes.add(minute)
                 break
-        for name in NAMES:
+        for name in {name for now, _ in seen for name in now} | first.keys():
             words = set(_since_it_came([now[name][1] for now, _ in seen if name in now]))
             if name not in first and words - {"gone"}:
                 first[name] = minute
@@ -140,7 +145,7 @@ def _since_it_came(words: list[str]) -> list[str]:
     return words
 
 
-def _worst(block: int, seen: list[tuple[dict[str, tuple[Span, str]], frozenset[int]]]) -> str:
+def _worst(block: int, seen: list[Seen]) -> str:
     words = set()
     for now, unread in seen:
         holders = sum(1 for span, word in now.values() if word == "up" and block in span)
