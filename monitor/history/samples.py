@@ -110,9 +110,7 @@ def _server(peer_id: str, span: Span, state: PeerState) -> Server:
     return Server(peer_id, span, state, ServerRecord(ServerState.ONLINE, None, span), expires_at=0.0)
 
 
-def write(
-    snapshot: Snapshot, rows: dict[str, WatchedModel], rates: Rates, earlier_at: float | None, interval_s: float
-) -> None:
+def write(snapshot: Snapshot, rows: dict[str, WatchedModel], rates: Rates, earlier_at: float | None, interval_s: float) -> None:
     """`earlier_at` is when the crawl before saw the swarm; None where it did not, and nothing can be bridged."""
     minutes = bridged(earlier_at, snapshot.at, interval_s)
     with connection.cursor() as cursor:
