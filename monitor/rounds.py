@@ -16,6 +16,7 @@ from monitor import gate, queries, store
 from monitor.crawl import CrawlReport
 from monitor.models import Crawl
 from monitor.progress import Tell, untold
+from monitor.sizes import Witnesses
 from monitor.telling import telling
 from swarm.snapshot import Snapshot
 from swarm.wire.records import ModelRecord
@@ -28,11 +29,20 @@ _at_work: dict[str, Lock] = defaultdict(Lock)
 
 class Crawls(Protocol):
     def crawl(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = ...
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        tell: Tell = ...,
+        witnesses: Witnesses = ...,
     ) -> CrawlReport | None: ...
 
     def crawl_elsewhere(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        witnesses: Witnesses = ...,
     ) -> CrawlReport | None: ...
 
 
@@ -53,7 +63,8 @@ def run(swarm: str, crawler: Crawls, push: Callable[[], None] | None = None) -> 
 def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
     now = time.time()
     known, before = queries.known_models(swarm, now), queries.remembered(swarm, now)
-    report = crawler.crawl(swarm, known, before, tell)
+    witnesses = queries.witnesses(swarm, now)
+    report = crawler.crawl(swarm, known, before, tell, witnesses)
     if report is None:
         return None
     if report.snapshot is not None:
@@ -61,7 +72,7 @@ def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
         previous = queries.latest_snapshot(swarm)
         verdict = gate.judge(previous, report, queries.held_back(swarm))
         if isinstance(verdict, gate.Hold):
-            again = crawler.crawl_elsewhere(swarm, known, before)
+            again = crawler.crawl_elsewhere(swarm, known, before, witnesses)
             if again is not None:
                 report, verdict = gate.settle(previous, report, verdict, again)
         report = gate.applied(report, verdict)

@@ -171,8 +171,17 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         visit_via=visit.via if visit else "",
         visit_network=visit.network if visit else "",
         conflict=_printable(server.conflict),
+        borne_out=_borne_out(server, before),
         skew_s=server.skew_s,
     )
+
+
+def _borne_out(server: Server, before: ServerRow | None) -> int | None:
+    """Also where it has moved since, or does not answer any more."""
+    known = before.borne_out if before is not None else None
+    if server.visit is None or not server.visit.answered:
+        return known
+    return max(known or 0, (server.visit.span or server.span).end)
 
 
 def _last_seen(server: Server, before: ServerRow | None, at: float) -> datetime:
