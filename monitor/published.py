@@ -216,6 +216,7 @@ def believed_rates_of(published: Published, model: Model, now: float | None = No
 
 
 def figures_of(known: Mapping[str, Belief]) -> dict[str, float]:
+    """Without the reasons, and without those of whom nothing is known."""
     return {peer_id: belief.believed for peer_id, belief in known.items() if belief.believed is not None}
 
 

@@ -16,7 +16,16 @@ from django.db import connection, transaction
 from monitor.archive import archived
 from monitor.crawl import CrawlReport
 from monitor.history.record import record
-from monitor.models import KEPT_FOR, SNAPSHOTS_KEPT_FOR, Crawl, CrawlOutcome, KeptSnapshot, ServerRow, WatchedModel
+from monitor.models import (
+    KEPT_FOR,
+    SNAPSHOTS_KEPT_FOR,
+    Crawl,
+    CrawlOutcome,
+    CrawlQuerySet,
+    KeptSnapshot,
+    ServerRow,
+    WatchedModel,
+)
 from monitor.privacy import without_addresses
 from monitor.published import beliefs_by, figures_of
 from monitor.rates import doubts
@@ -54,6 +63,25 @@ def store(report: CrawlReport) -> Crawl:
         record(crawl, ruled, rates)
         _forget_old(report.swarm, _moment(report.finished_at))
     return crawl
+
+
+def store_in_turn(report: CrawlReport, since: int) -> Crawl | None:
+    """As `store`; None, and nothing is stored, where another worker's crawl has been stored meanwhile that saw the swarm later.
+    `since` is the newest crawl that there was when this one began, 0 for none: only what came after it ran beside this one, and
+    only that can be newer. What was there before and bears a later time was seen before the clock was set back."""
+    with transaction.atomic():
+        _one_writer(report.swarm)
+        return None if _overtaken(report, Crawl.objects.of(report.swarm).filter(pk__gt=since)) else store(report)
+
+
+def _overtaken(report: CrawlReport, beside: CrawlQuerySet) -> bool:
+    seen, begun = beside.newest_success(), beside.newest()
+    if report.snapshot is not None and seen is not None and seen.observed_at is not None:
+        older = seen.observed_at >= _moment(report.snapshot.at)
+    else:
+        older = False
+    in_vain = report.snapshot is None or bool(report.held)
+    return older or (in_vain and begun is not None and begun.started_at >= _moment(report.started_at))
 
 
 def _one_writer(swarm: str) -> None:

@@ -5,7 +5,7 @@ it never says anything about a model.
 
 The crawl before is the one that was stored before, whatever time it bears. Where that is later than now, the clock was set
 back: minutes that were seen already are seen again, and keep the worse of both; what lies between the two looks, and for
-how long, nobody knows.
+how long, nobody knows. (A crawl of another worker that is merely late is no such thing, and is not stored.)
 """
 
 from __future__ import annotations
