@@ -4,6 +4,7 @@ that others bore out stands though they are away."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -20,7 +21,7 @@ from monitor.rates.models import AnswerFinding
 from monitor.sizes import Witnesses
 from monitor.store import store
 from swarm.coverage import Verdict, coverage
-from swarm.snapshot import Model, PeerState
+from swarm.snapshot import Model, Outcome, PeerState, Visit
 from swarm.wire.spans import Span
 from tests.monitor.seeding import NOW, SWARM, online, report, seed
 from tests.monitor.test_rounds import MadeUpCrawler
@@ -39,6 +40,12 @@ class Watched(Swarm):
         super().__init__(prefix)
         self.at = NOW
         self.look_for = (prefix,) if prefix.startswith("_") else ()
+
+    async def visit(self, peer: str, prefix: str, span: Span) -> Visit:
+        """Who has moved says no to what he held before."""
+        held = next((blocks for name, blocks in self.servers.items() if peer_id(name) == peer), None)
+        answer = await super().visit(peer, prefix, span)
+        return answer if held is None or held.covers(span) else replace(answer, outcome=Outcome.NOT_HELD)
 
     def leaves(self, name: str) -> None:
         del self.servers[name]
