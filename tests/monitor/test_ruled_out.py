@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from datetime import timedelta
+from importlib import import_module
 
 import pytest
 from django.contrib.auth import get_user_model
+from django.db import connection
 from django.db.models import F
 from django.test import Client
 
@@ -23,7 +25,7 @@ from monitor.store import store
 from swarm.coverage import Verdict, coverage
 from swarm.snapshot import Model, Outcome, PeerState, Visit
 from swarm.wire.spans import Span
-from tests.monitor.seeding import NOW, SWARM, online, report, seed
+from tests.monitor.seeding import NOW, SWARM, online, report, seed, unreachable
 from tests.monitor.test_rounds import MadeUpCrawler
 from tests.monitor.test_sizes import GOOD, Swarm
 from tests.swarms import model, peer_id
@@ -222,6 +224,15 @@ def test_one_of_two_liars_in_quarantine_leaves_what_the_other_says() -> None:
     assert swarm.size() == (20, True)
     quarantine("other", swarm.at)
     assert swarm.size() == (3, True)
+
+
+def test_of_servers_from_before_this_was_kept_the_last_answer_counts() -> None:
+    seed(model(4, online("a", 0, 4), online("b", 1, 3), unreachable("c", 0, 4)))
+    ServerRow.objects.update(borne_out=None)
+    with connection.cursor() as cursor:
+        cursor.execute(import_module("monitor.migrations.0014_borne_out").ANSWERED)
+    found = dict(ServerRow.objects.values_list("peer_id", "borne_out"))
+    assert found == {peer_id("a"): 4, peer_id("b"): 3, peer_id("c"): None}
 
 
 def test_both_looks_of_a_round_are_told_who_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
