@@ -39,6 +39,7 @@ def _model(model: Model) -> dict[str, Any]:
         "prefix": model.prefix,
         "repository": without_addresses(model.repository) if model.repository else None,
         "num_blocks": model.num_blocks,
+        "size_known": not model.at_least,
         "verdict": covered.verdict.value,
         "holes": [[span.start, span.end] for span in covered.holes],
         "thin": [[span.start, span.end] for span in covered.thin],

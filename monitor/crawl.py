@@ -13,7 +13,7 @@ from typing import Protocol
 
 from monitor.probe import Known, Target, targets, visit_all
 from monitor.progress import Stage, Tell, untold
-from monitor.sizes import Size, Stood, evidence, settled, stood
+from monitor.sizes import EVERYBODY, Size, Stood, Witnesses, evidence, settled, stood
 from monitor.wanted import Wanted, beyond, wanted
 from swarm.errors import SwarmError
 from swarm.skew import with_skew
@@ -99,9 +99,11 @@ async def crawl(
     previous: Snapshot | None = None,
     look_for: Collection[str] = (),
     tell: Tell = untold,
+    witnesses: Witnesses = EVERYBODY,
 ) -> CrawlReport:
     """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
-    `previous` is what was last seen, those that have left since included; `tell` is told how far it has come."""
+    `previous` is what was last seen, those that have left since included; `tell` is told how far it has come; `witnesses` says
+    whose answers prove how many blocks a model has."""
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
@@ -124,7 +126,7 @@ async def crawl(
         await reader.check_alive()
     except SwarmError as error:
         return replace(report, finished_at=clock(), failure=str(error))
-    found_in = _Findings(at, keys, readings, _by_route(visits, routes), servers, index)
+    found_in = _Findings(at, keys, readings, _by_route(visits, routes), servers, index, witnesses)
     snapshot = _snapshot(swarm, found_in, before, known)
     # The first one that waits is whose turn it is next: it must not drown in what else was left out.
     dropped = (*chosen.waiting[:1], *index.dropped, *chosen.too_many, *snapshot.dropped, *chosen.waiting[1:])
@@ -144,12 +146,14 @@ class _Findings:
     visits: Mapping[str, Mapping[str, Visit]]
     servers: Known
     index: Index
+    witnesses: Witnesses
 
     def size(self, prefix: str, before: Stood | None) -> Size | None:
         claims = frozenset(self.index.claims.get(prefix, ()))
         reading, answers = self.readings.get(prefix, Reading({})), self.visits.get(prefix, {})
         known = self.servers.get(prefix, {})
-        return settled(before, evidence(prefix, claims, reading, self.keys[prefix], answers, known, self.at))
+        seen = evidence(prefix, claims, reading, self.keys[prefix], answers, known, self.at, self.witnesses)
+        return settled(before, seen)
 
 
 async def _canary(reader: Reader) -> bool:

@@ -18,6 +18,7 @@ from monitor.privacy import digest
 from monitor.progress import Stage, Tell, untold
 from monitor.rates.choose import Subject
 from monitor.rates.facts import Rate
+from monitor.sizes import EVERYBODY, Witnesses
 from swarm.dht import entrances
 from swarm.dht.addresses import parse_peer_addresses, peer_id_of
 from swarm.dht.afresh import FreshDialler
@@ -102,7 +103,12 @@ class Crawler:
         self._crawling = threading.Lock()
 
     def crawl(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = untold
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        tell: Tell = untold,
+        witnesses: Witnesses = EVERYBODY,
     ) -> CrawlReport | None:
         """What this crawl found, or why it failed; None where another one is still running.
 
@@ -116,7 +122,7 @@ class Crawler:
             tell(Stage.STARTING, 0, 0)
             node = self._living_node()
             tell(Stage.ENTRANCES, 0, len({peer_id_of(address) for address in node.config.initial_peers}))
-            return self._loop.run(self._pass(swarm, node, known, previous, tell), CRAWL_TIMEOUT_S)
+            return self._loop.run(self._pass(swarm, node, known, previous, tell, witnesses), CRAWL_TIMEOUT_S)
         except SwarmError as error:
             if self._node is None and isinstance(error, Unreachable):
                 bootstraps = {peer_id_of(address): False for address in parse_peer_addresses(self._initial_peers)}
@@ -125,7 +131,11 @@ class Crawler:
             self._crawling.release()
 
     def crawl_elsewhere(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        witnesses: Witnesses = EVERYBODY,
     ) -> CrawlReport | None:
         """The swarm once more, by a new peer that enters it through another bootstrap peer than the first; None where there is
         no other. For a crawl that is hard to believe: the peer that made it is given up as well."""
@@ -141,18 +151,24 @@ class Crawler:
                 config = NodeConfig(others, client_mode=True, relay=self._relay)
                 node = self._loop.run(start_node(config), NODE_TIMEOUT_S)
                 try:
-                    return self._loop.run(self._pass(swarm, node, known, previous), CRAWL_TIMEOUT_S)
+                    return self._loop.run(self._pass(swarm, node, known, previous, untold, witnesses), CRAWL_TIMEOUT_S)
                 finally:
                     self._end(node)
             except SwarmError as error:
                 return CrawlReport(swarm, started_at, time.time(), failure=str(error))
 
     async def _pass(
-        self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None, tell: Tell = untold
+        self,
+        swarm: str,
+        node: Node,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None,
+        tell: Tell,
+        witnesses: Witnesses,
     ) -> CrawlReport:
         reader = NodeReader(node, self._scouts)
         try:
-            return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell)
+            return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell, witnesses)
         finally:
             await reader.close()
 

@@ -180,6 +180,9 @@ class ServerRow(models.Model):
     visit_via = models.CharField(max_length=16, blank=True, help_text="direct or relay, where that is known")
     visit_network = models.CharField(max_length=16, blank=True, default="", help_text="Digest of the network it sits in")
     conflict = models.TextField(blank=True, help_text="Where its own answer and its record contradict each other")
+    borne_out = models.PositiveIntegerField(
+        null=True, help_text="The most blocks of the model that it has answered for, up to the last of them"
+    )
     skew_s = models.FloatField(null=True, help_text="How far its clock seems to run ahead of ours; negative: behind")
 
     objects = ServerRowQuerySet.as_manager()

@@ -199,7 +199,12 @@ def ages_of(published: Published, prefix: str, now: float) -> dict[str, float]:
 def beliefs(published: Published, model: Model, now: float | None = None) -> dict[str, Belief]:
     """What is believed of each server's throughput: page, JSON and planner show and use the same figure."""
     ages = ages_of(published, model.prefix, published.read_at if now is None else now)
-    own = {peer_id: item for (of, peer_id), item in published.evidence.items() if of == model.prefix}
+    return beliefs_by(published.evidence, ages, model)
+
+
+def beliefs_by(evidence: Mapping[tuple[str, str], Evidence], ages: Mapping[str, float], model: Model) -> dict[str, Belief]:
+    """The same of what is no snapshot yet. `evidence` is by prefix and peer id, `ages` are seconds by peer id."""
+    own = {peer_id: item for (of, peer_id), item in evidence.items() if of == model.prefix}
     nothing = Evidence()
     known = {peer_id: replace(own.get(peer_id, nothing), seen_s=ages.get(peer_id)) for peer_id in own.keys() | ages.keys()}
     return believed_rates(model, known)
@@ -207,7 +212,11 @@ def beliefs(published: Published, model: Model, now: float | None = None) -> dic
 
 def believed_rates_of(published: Published, model: Model, now: float | None = None) -> dict[str, float]:
     """The same as bare figures, by peer id, of those of whom any is known: what coverage and the planner reckon with."""
-    known = beliefs(published, model, now)
+    return figures_of(beliefs(published, model, now))
+
+
+def figures_of(known: Mapping[str, Belief]) -> dict[str, float]:
+    """Without the reasons, and without those of whom nothing is known."""
     return {peer_id: belief.believed for peer_id, belief in known.items() if belief.believed is not None}
 
 

@@ -22,6 +22,7 @@ from monitor.rates.doubts import held_against, shown
 from monitor.rates.evidence import findings_of, seen_of
 from monitor.rows import record_from_json
 from monitor.rulings import NO_RULINGS, Rulings, staff
+from monitor.sizes import Witnesses
 from monitor.telling import heard
 from monitor.torn import Torn, whole
 from swarm.coverage import Verdict, coverage
@@ -143,6 +144,19 @@ def known_models(swarm: str, now: float) -> dict[str, ModelRecord]:
     """Models that were announced lately, to be looked for even where the index has lost them."""
     remembered = WatchedModel.objects.of(swarm).remembered(datetime.fromtimestamp(now, UTC))
     return {row.prefix: ModelRecord(row.num_blocks, row.repository) for row in remembered}
+
+
+def witnesses(swarm: str, now: float) -> Witnesses:
+    """Whose answers prove how many blocks a model has, and what they have borne out. Three queries."""
+    rulings, findings = staff().rulings(swarm, now), findings_of(swarm, datetime.fromtimestamp(now, UTC))
+    borne_out: dict[str, dict[str, int]] = defaultdict(dict)
+    rows = ServerRow.objects.filter(model__swarm=swarm, borne_out__isnull=False)
+    for prefix, peer_id, blocks in rows.values_list("model__prefix", "peer_id", "borne_out"):
+        assert blocks is not None  # the filter's word
+        borne_out[prefix][peer_id] = blocks
+    # Whatever blocks they were: who computes nothing on one span is no witness for another.
+    wrong = frozenset(key for key, finding in findings.items() if finding.serves_nothing)
+    return Witnesses(frozenset(rulings.quarantined), wrong, borne_out)
 
 
 def remembered(swarm: str, now: float) -> Snapshot | None:

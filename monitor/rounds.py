@@ -16,6 +16,7 @@ from monitor import gate, queries, store
 from monitor.crawl import CrawlReport
 from monitor.models import Crawl
 from monitor.progress import Tell, untold
+from monitor.sizes import Witnesses
 from monitor.telling import telling
 from swarm.snapshot import Snapshot
 from swarm.wire.records import ModelRecord
@@ -23,22 +24,32 @@ from swarm.wire.records import ModelRecord
 log = logging.getLogger(__name__)
 
 _at_work: dict[str, Lock] = defaultdict(Lock)
-"""By swarm, until what was crawled is stored: what is stored last is what was seen last, which no clock can tell."""
+"""By swarm, until what was crawled is stored: what this process stores last is what it saw last, which no clock can tell. Of
+other processes only what they store is known (`store.store_in_turn`)."""
 
 
 class Crawls(Protocol):
     def crawl(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = ...
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        tell: Tell = ...,
+        witnesses: Witnesses = ...,
     ) -> CrawlReport | None: ...
 
     def crawl_elsewhere(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        witnesses: Witnesses = ...,
     ) -> CrawlReport | None: ...
 
 
 def run(swarm: str, crawler: Crawls, push: Callable[[], None] | None = None) -> Crawl | None:
-    """What was stored; None where another round of this swarm is not over. Until something is published, how far the crawl has
-    come is told, and `push` called for it."""
+    """What was stored; None where another round of this swarm is not over, or that of another worker overtook this one. Until
+    something is published, how far the crawl has come is told, and `push` called for it."""
     if not _at_work[swarm].acquire(blocking=False):
         return None
     try:
@@ -52,8 +63,10 @@ def run(swarm: str, crawler: Crawls, push: Callable[[], None] | None = None) -> 
 
 def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
     now = time.time()
+    _, since = queries.newest_crawls(swarm)
     known, before = queries.known_models(swarm, now), queries.remembered(swarm, now)
-    report = crawler.crawl(swarm, known, before, tell)
+    witnesses = queries.witnesses(swarm, now)
+    report = crawler.crawl(swarm, known, before, tell, witnesses)
     if report is None:
         return None
     if report.snapshot is not None:
@@ -62,11 +75,14 @@ def _run(swarm: str, crawler: Crawls, tell: Tell) -> Crawl | None:
         held = queries.held_back(swarm)
         verdict = gate.judge(previous, report, held)
         if isinstance(verdict, gate.Hold):
-            again = crawler.crawl_elsewhere(swarm, known, before)
+            again = crawler.crawl_elsewhere(swarm, known, before, witnesses)
             if again is not None:
                 report, verdict = gate.settle(previous, report, verdict, again, held)
         report = gate.applied(report, verdict)
     if report.failure or report.held:
         # With addresses, which the pages leave out.
         log.warning("crawl of %s %s: %s", swarm, "failed" if report.failure else "held back", report.failure or report.held)
-    return store.store(report)
+    stored = store.store_in_turn(report, since)
+    if stored is None:
+        log.warning("crawl of %s left out: another worker saw the swarm later, and was done earlier; one is enough", swarm)
+    return stored

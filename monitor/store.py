@@ -7,6 +7,7 @@ A crawl that failed, or that is held back, adds one row and touches nothing else
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -15,14 +16,25 @@ from django.db import connection, transaction
 from monitor.archive import archived
 from monitor.crawl import CrawlReport
 from monitor.history.record import record
-from monitor.models import KEPT_FOR, SNAPSHOTS_KEPT_FOR, Crawl, CrawlOutcome, KeptSnapshot, ServerRow, WatchedModel
+from monitor.models import (
+    KEPT_FOR,
+    SNAPSHOTS_KEPT_FOR,
+    Crawl,
+    CrawlOutcome,
+    CrawlQuerySet,
+    KeptSnapshot,
+    ServerRow,
+    WatchedModel,
+)
 from monitor.privacy import without_addresses
+from monitor.published import beliefs_by, figures_of
 from monitor.rates import doubts
-from monitor.rates.evidence import findings_of
+from monitor.rates.evidence import seen_of
 from monitor.rows import record_to_json
 from monitor.rulings import staff
 from swarm.coverage import coverage
 from swarm.snapshot import MAX_RECORD_LIFE_S, Model, PeerState, Server, Snapshot
+from swarm.throughput import Evidence
 from swarm.wire.spans import Span
 from swarm.wire.text import clean_text
 
@@ -36,19 +48,40 @@ _MODEL_COLUMNS = [f.name for f in WatchedModel._meta.concrete_fields if f.name n
 
 
 def store(report: CrawlReport) -> Crawl:
-    ruled = None
+    ruled, rates = None, {}
     with transaction.atomic():
         _one_writer(report.swarm)
         crawl = _store_crawl(report)
         if report.snapshot is not None and not report.held:
             ruled = staff().rulings(report.swarm, report.snapshot.at).applied(report.snapshot)
-            ruled = doubts.applied(ruled, findings_of(report.swarm, _moment(report.snapshot.at)))
-            _store_snapshot(report.snapshot, ruled, report.indexed)
+            told = seen_of(report.swarm, _moment(report.snapshot.at))
+            ruled = doubts.applied(ruled, told.answers)
+            ages = _store_snapshot(report.snapshot, ruled, report.indexed)
+            rates = _believed(ruled, told.evidence, ages)
             KeptSnapshot.objects.create(crawl=crawl, document=archived(report.snapshot, crawl.pk))
         # Before the crawl before is forgotten: it may be old, where the monitor was off for long.
-        record(crawl, ruled)
+        record(crawl, ruled, rates)
         _forget_old(report.swarm, _moment(report.finished_at))
     return crawl
+
+
+def store_in_turn(report: CrawlReport, since: int) -> Crawl | None:
+    """As `store`; None, and nothing is stored, where another worker's crawl has been stored meanwhile that saw the swarm later.
+    `since` is the newest crawl that there was when this one began, 0 for none: only what came after it ran beside this one, and
+    only that can be newer. What was there before and bears a later time was seen before the clock was set back."""
+    with transaction.atomic():
+        _one_writer(report.swarm)
+        return None if _overtaken(report, Crawl.objects.of(report.swarm).filter(pk__gt=since)) else store(report)
+
+
+def _overtaken(report: CrawlReport, beside: CrawlQuerySet) -> bool:
+    seen, begun = beside.newest_success(), beside.newest()
+    if report.snapshot is not None and seen is not None and seen.observed_at is not None:
+        older = seen.observed_at >= _moment(report.snapshot.at)
+    else:
+        older = False
+    in_vain = report.snapshot is None or bool(report.held)
+    return older or (in_vain and begun is not None and begun.started_at >= _moment(report.started_at))
 
 
 def _one_writer(swarm: str) -> None:
@@ -81,8 +114,16 @@ def _store_crawl(report: CrawlReport) -> Crawl:
     )
 
 
-def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]) -> None:
-    """Servers as they are; verdicts as the site's staff has ruled and answers have it: both end, and what was seen stays."""
+def _believed(
+    ruled: Snapshot, evidence: Mapping[tuple[str, str], Evidence], ages: Mapping[str, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Tokens per second by prefix and peer id, as pages would show them at the time of the snapshot."""
+    return {model.prefix: figures_of(beliefs_by(evidence, ages[model.prefix], model)) for model in ruled.models}
+
+
+def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]) -> dict[str, dict[str, float]]:
+    """Servers as they are; verdicts as the site's staff has ruled and answers have it: both end, and what was seen stays.
+    For how long each server is here without a break, in seconds by prefix and peer id."""
     at = _moment(snapshot.at)
     stored = {row.prefix: row for row in WatchedModel.objects.of(snapshot.swarm)}
     WatchedModel.objects.bulk_create(
@@ -107,6 +148,10 @@ def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]
         unique_fields=["model", "peer_id"],
         update_fields=_SERVER_COLUMNS,
     )
+    ages: dict[str, dict[str, float]] = {model.prefix: {} for model in snapshot.models}
+    for row in present:
+        ages[row.model.prefix][row.peer_id] = (at - row.here_since).total_seconds()
+    return ages
 
 
 def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: frozenset[str], at: datetime) -> WatchedModel:
@@ -154,8 +199,17 @@ def _server_row(model: WatchedModel, server: Server, before: ServerRow | None, a
         visit_via=visit.via if visit else "",
         visit_network=visit.network if visit else "",
         conflict=_printable(server.conflict),
+        borne_out=_borne_out(server, before),
         skew_s=server.skew_s,
     )
+
+
+def _borne_out(server: Server, before: ServerRow | None) -> int | None:
+    """Also where it has moved since, or does not answer any more."""
+    known = before.borne_out if before is not None else None
+    if server.visit is None or not server.visit.answered:
+        return known
+    return max(known or 0, (server.visit.span or server.span).end)
 
 
 def _last_seen(server: Server, before: ServerRow | None, at: float) -> datetime:

@@ -25,6 +25,7 @@ from swarm.wire.text import clean_text
 router = Router(tags=["crawls"])
 
 MAX_TEXT = 300
+_SIZE_KNOWN = b'"size_known":'
 
 Id = Annotated[int, Path(ge=1, le=paging.MAX_ID)]
 
@@ -86,7 +87,12 @@ class SnapshotServer(Document):
 class SnapshotModel(Document):
     prefix: Prefix
     repository: str | None = Field(examples=["org/Llama-2-70b-hf"])
-    num_blocks: int = Field(examples=[80], ge=1)
+    num_blocks: int = Field(description="See size_known", examples=[80], ge=1)
+    size_known: bool | None = Field(
+        description="Whether the index of models said how many blocks it has; where not, num_blocks is what was seen of it."
+        " Null in snapshots from before this was kept",
+        examples=[True],
+    )
     verdict: Literal["complete", "thin", "broken", "unknown"] = Field(examples=["complete"])
     holes: list[Pair]
     thin: list[Pair]
@@ -153,12 +159,13 @@ def snapshot(request: HttpRequest, snapshot_id: Id) -> HttpResponse:
 
 
 def _as_told(document: bytes) -> bytes:
-    """Whoever was hidden since is not named in old snapshots either."""
+    """Whoever was hidden since is not named in old snapshots either. What was not kept then is not known."""
     hidden = hidden_list()
-    if not hidden:
+    if not hidden and _SIZE_KNOWN in document:
         return document
     found = hidden.scrubbed(json.loads(document))
     for model in found["models"]:
+        model.setdefault("size_known", None)
         model["repository"] = text_of(model["repository"], hidden) if model["repository"] else None
         for server in model["servers"]:
             server["version"] = text_of(server["version"], hidden) if server["version"] else None

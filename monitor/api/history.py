@@ -118,7 +118,7 @@ class PeerHour(Document):
     """What a server gave while it was online in this hour; null where it was not, or did not say."""
 
     begins_at: Moment
-    throughput_tokens_per_second: float | None = Field(description="The mean", examples=[310.5])
+    throughput_tokens_per_second: float | None = Field(description="As it reported, in the mean", examples=[310.5])
     cache_tokens_left_per_block: int | None = Field(
         description="How long a session its cache had room for, in tokens: the mean", examples=[14745], ge=0
     )

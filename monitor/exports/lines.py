@@ -58,6 +58,7 @@ def _model_day(model: WatchedModel, row: ModelDay) -> dict[str, Any]:
         **_of(model),
         "repository": None if repository and hidden.hides(repository) else repository,
         "num_blocks": model.num_blocks,
+        "size_known": not model.at_least,
         **{name: spans(getattr(row, name)) for name in ("watched", "broken", "thin", "unknown")},
     }
 
@@ -72,6 +73,7 @@ def _hours(model: WatchedModel, day: date) -> Iterable[dict[str, Any]]:
             "servers_min": row.servers_min,
             "servers_mean": row.servers_mean,
             "bottleneck_tokens_per_second": row.bottleneck_mean,
+            "believed_bottleneck_tokens_per_second": row.bottleneck_believed_mean,
         }
 
 

@@ -40,6 +40,13 @@ DECIDED: dict[str, str] = {"hiding_hidden": ""}
 """Tables of decisions, each with its column that points at a person, if any: the person goes by name, and comes back without a
 password. Others add theirs (`register`)."""
 
+LATER: dict[str, dict[str, str]] = {
+    "monitor_watchedmodel": {"at_least": "true"},
+    "monitor_serverrow": {"visit_network": "''", "here_since": "first_seen"},
+}
+"""Columns that must hold something and that older backups lack: what the migration that added each wrote, in SQL. A size
+of which a backup does not say where it comes from is no more than what was seen."""
+
 FORM = 1
 MANIFEST = "manifest.json"
 CHUNK = 1 << 20
@@ -154,7 +161,23 @@ def _replaced(columns: tuple[str, ...], column: str, by: sql.Composable) -> sql.
 
 def _put_table(path: Path, part: Part) -> int:
     person = DECIDED.get(part.table, "")
-    return _put_people(path, part, person) if person else _copy_into(path, sql.Identifier(part.table), part.columns)
+    if person:
+        return _put_people(path, part, person)
+    lacking = {column: made for column, made in LATER.get(part.table, {}).items() if column not in part.columns}
+    return _put_older(path, part, lacking) if lacking else _copy_into(path, sql.Identifier(part.table), part.columns)
+
+
+def _put_older(path: Path, part: Part, lacking: Mapping[str, str]) -> int:
+    """As `_copy_into`, with what the columns hold that the backup does not have."""
+    given, table, columns = sql.Identifier(f"given_{part.table}"), sql.Identifier(part.table), _names(part.columns)
+    made = sql.SQL(", ").join(sql.SQL(expression) for expression in lacking.values())
+    with connection.cursor() as cursor:
+        empty = sql.SQL("CREATE TEMP TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA")
+        cursor.execute(empty.format(given, columns, table))
+        rows = _copy_into(path, given, part.columns)
+        insert = sql.SQL("INSERT INTO {} ({}, {}) SELECT {}, {} FROM {}")
+        cursor.execute(insert.format(table, columns, _names(tuple(lacking)), columns, made, given))
+    return rows
 
 
 def _copy_into(path: Path, table: sql.Identifier, columns: tuple[str, ...]) -> int:

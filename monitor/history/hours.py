@@ -42,7 +42,7 @@ def hour_line(hour: Hour) -> HourLine:
 def mean_words(hours: Sequence[Hour]) -> str:
     """Empty where it never said."""
     known = [hour.throughput for hour in hours if hour.throughput is not None]
-    return f"Mean of the last week, while online: {sum(known) / len(known):,.0f} tok/s." if known else ""
+    return f"Mean of the last week, while online: {sum(known) / len(known):,.0f} tok/s, as it reports." if known else ""
 
 
 def cache_left_words(hours: Sequence[Hour]) -> str:

@@ -47,7 +47,7 @@ class PeerSample(models.Model):
     end = models.SmallIntegerField()
     state = models.CharField(max_length=16, help_text="As last seen in this minute")
     up = models.BooleanField(null=True, help_text="Online whenever seen in this minute; empty where it was not checked")
-    throughput = RealField(null=True)
+    throughput = RealField(null=True, help_text="Tokens per second, as its record says")
     cache_tokens = models.IntegerField(null=True, help_text="Of a session, that its cache had room for; the least while online")
 
     class Meta:
@@ -67,7 +67,8 @@ class ModelMinute(models.Model):
     thin = BlocksField()
     unread = BlocksField()
     servers = models.IntegerField(help_text="Online")
-    bottleneck = models.FloatField(null=True, help_text="Tokens per second of the slowest block")
+    bottleneck = models.FloatField(null=True, help_text="Tokens per second of the slowest block, as its servers report them")
+    bottleneck_believed = models.FloatField(null=True, help_text="The same as far as each server was believed then")
 
     class Meta:
         db_table = "monitor_modelminute"
@@ -120,7 +121,8 @@ class ModelHour(models.Model):
     unknown = models.SmallIntegerField()
     servers_min = models.IntegerField()
     servers_mean = models.FloatField()
-    bottleneck_mean = models.FloatField(null=True)
+    bottleneck_mean = models.FloatField(null=True, help_text="As servers report it")
+    bottleneck_believed_mean = models.FloatField(null=True, help_text="As far as they were believed; empty: not reckoned then")
 
     class Meta:
         constraints: ClassVar = [
@@ -163,7 +165,7 @@ class PeerDay(models.Model):
     up = MinutesField()
     unknown = MinutesField(null=True, default=None)
     first_minute = models.SmallIntegerField(help_text="Of this day in which it was in the swarm")
-    throughput = ArrayField(RealField(null=True), size=24, help_text="Tokens per second while up, hour by hour")
+    throughput = ArrayField(RealField(null=True), size=24, help_text="Tokens per second while up, as it says, hour by hour")
     block_minutes = ArrayField(
         IntegerField(), size=24, default=no_blocks, help_text="Blocks served, times minutes, hour by hour"
     )

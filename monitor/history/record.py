@@ -5,7 +5,7 @@ it never says anything about a model.
 
 The crawl before is the one that was stored before, whatever time it bears. Where that is later than now, the clock was set
 back: minutes that were seen already are seen again, and keep the worse of both; what lies between the two looks, and for
-how long, nobody knows.
+how long, nobody knows. (A crawl of another worker that is merely late is no such thing, and is not stored.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from django.db import DatabaseError, connection, transaction
 from monitor.history import incidents, rollups, samples
 from monitor.history.minutes import moment
 from monitor.history.rules import Look
+from monitor.history.samples import Rates
 from monitor.models import Crawl, WatchedModel
 from monitor.published import MISSED_INTERVALS
 from swarm.snapshot import Snapshot
@@ -25,19 +26,20 @@ from swarm.snapshot import Snapshot
 log = logging.getLogger(__name__)
 
 
-def record(crawl: Crawl, snapshot: Snapshot | None) -> None:
-    """`snapshot` is what was published; None where nothing was. To be called after it is stored.
+def record(crawl: Crawl, snapshot: Snapshot | None, rates: Rates) -> None:
+    """`snapshot` is what was published; None where nothing was. `rates` are those that are believed. To be called after it is
+    stored.
 
     What the swarm is now matters more than what it was: where the history cannot be written, the crawl is stored without.
     """
     try:
         with transaction.atomic():
-            _record(crawl, snapshot)
+            _record(crawl, snapshot, rates)
     except DatabaseError:
         log.exception("the history has no part of the crawl of %s: its minute counts as unwatched", crawl.started_at)
 
 
-def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
+def _record(crawl: Crawl, snapshot: Snapshot | None, rates: Rates) -> None:
     _one_writer(crawl.swarm)
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
     before = Crawl.objects.of(crawl.swarm).filter(pk__lt=crawl.pk).newest_success()
@@ -47,7 +49,7 @@ def _record(crawl: Crawl, snapshot: Snapshot | None) -> None:
         rows = {row.prefix: row for row in WatchedModel.objects.of(crawl.swarm) if snapshot.model(row.prefix)}
         incidents.advance_models(snapshot, rows, last, look.blind_after_s)
         in_a_row = last if not look.set_back and _in_a_row(before, crawl) else None
-        samples.write(snapshot, rows, in_a_row, interval_s)
+        samples.write(snapshot, rows, rates, in_a_row, interval_s)
         if look.set_back:
             rollups.count_again_from(moment(snapshot.at))
     incidents.look(crawl.swarm, look, crawl.reason)

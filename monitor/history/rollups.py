@@ -20,16 +20,17 @@ _ZERO = "repeat('0', 1440)::bit(1440)"
 _MINUTE = "(extract(epoch FROM ts - %(midnight)s)::int / 60)"
 
 _HOURS = """
-INSERT INTO monitor_modelhour (model_id, hour, watched, broken, thin, unknown, servers_min, servers_mean, bottleneck_mean)
+INSERT INTO monitor_modelhour
+  (model_id, hour, watched, broken, thin, unknown, servers_min, servers_mean, bottleneck_mean, bottleneck_believed_mean)
 SELECT model_id, %(hour)s, count(*), count(*) FILTER (WHERE level = 'broken'), count(*) FILTER (WHERE level = 'thin'),
-  count(*) FILTER (WHERE level = 'unknown'), min(servers), avg(servers), avg(bottleneck)
+  count(*) FILTER (WHERE level = 'unknown'), min(servers), avg(servers), avg(bottleneck), avg(bottleneck_believed)
 FROM (SELECT *, CASE WHEN NOT isempty(missing) THEN 'broken' WHEN NOT isempty(unread) THEN 'unknown'
                      WHEN NOT isempty(thin) THEN 'thin' END AS level
       FROM monitor_modelminute WHERE ts >= %(hour)s AND ts < %(next)s) AS minute
 GROUP BY model_id
 ON CONFLICT (model_id, hour) DO UPDATE SET watched = excluded.watched, broken = excluded.broken, thin = excluded.thin,
   unknown = excluded.unknown, servers_min = excluded.servers_min, servers_mean = excluded.servers_mean,
-  bottleneck_mean = excluded.bottleneck_mean
+  bottleneck_mean = excluded.bottleneck_mean, bottleneck_believed_mean = excluded.bottleneck_believed_mean
 """
 
 _MODELS = f"""

@@ -5,7 +5,7 @@ Runs inside the transaction that stores the crawl. Storing the same crawl again 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
@@ -20,6 +20,8 @@ from swarm.snapshot import Model, PeerState, Server, Snapshot
 from swarm.wire.records import ServerRecord, ServerState
 from swarm.wire.spans import Span
 
+Rates = Mapping[str, Mapping[str, float]]
+"""Tokens per second that are believed at the time of the crawl, by prefix and peer id."""
 MOST_TOKENS = 2**31 - 1
 """What the column holds: a thousand times the longest session of any server. Who claims more is not the better for it."""
 
@@ -31,17 +33,18 @@ ON CONFLICT (swarm, day) DO UPDATE SET
 """
 
 _MODELS = """
-INSERT INTO monitor_modelminute AS was (model_id, ts, missing, thin, unread, servers, bottleneck)
-SELECT model, %(minute)s, missing, thin, unread, servers, bottleneck
-FROM unnest(%(models)s::bigint[], %(missing)s::int4multirange[], %(thin)s::int4multirange[],
-            %(unread)s::int4multirange[], %(servers)s::int[], %(bottlenecks)s::float8[])
-  AS seen (model, missing, thin, unread, servers, bottleneck)
+INSERT INTO monitor_modelminute AS was (model_id, ts, missing, thin, unread, servers, bottleneck, bottleneck_believed)
+SELECT model, %(minute)s, missing, thin, unread, servers, bottleneck, bottleneck_believed
+FROM unnest(%(models)s::bigint[], %(missing)s::int4multirange[], %(thin)s::int4multirange[], %(unread)s::int4multirange[],
+            %(servers)s::int[], %(reported)s::float8[], %(believed)s::float8[])
+  AS seen (model, missing, thin, unread, servers, bottleneck, bottleneck_believed)
 ON CONFLICT (model_id, ts) DO UPDATE SET
   missing = was.missing + excluded.missing,
   thin = was.thin + excluded.thin - was.missing - excluded.missing,
   unread = was.unread * excluded.unread,
   servers = least(was.servers, excluded.servers),
-  bottleneck = least(was.bottleneck, excluded.bottleneck)
+  bottleneck = least(was.bottleneck, excluded.bottleneck),
+  bottleneck_believed = least(was.bottleneck_believed, excluded.bottleneck_believed)
 """
 
 _PEERS = """
@@ -74,8 +77,8 @@ WHERE ts = %(minute)s AND model_id = ANY(%(all_models)s) AND NOT EXISTS (
 
 _BRIDGE = """
 WITH bridged AS (
-  INSERT INTO monitor_modelminute (model_id, ts, missing, thin, unread, servers, bottleneck)
-  SELECT model_id, ts.ts, missing, thin, unread, servers, bottleneck
+  INSERT INTO monitor_modelminute (model_id, ts, missing, thin, unread, servers, bottleneck, bottleneck_believed)
+  SELECT model_id, ts.ts, missing, thin, unread, servers, bottleneck, bottleneck_believed
   FROM monitor_modelminute AS was CROSS JOIN unnest(%(minutes)s::timestamptz[]) AS ts (ts)
   WHERE was.ts = %(earlier)s AND model_id IN (SELECT id FROM monitor_watchedmodel WHERE swarm = %(swarm)s)
   ON CONFLICT DO NOTHING
@@ -107,7 +110,7 @@ def _server(peer_id: str, span: Span, state: PeerState) -> Server:
     return Server(peer_id, span, state, ServerRecord(ServerState.ONLINE, None, span), expires_at=0.0)
 
 
-def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float | None, interval_s: float) -> None:
+def write(snapshot: Snapshot, rows: dict[str, WatchedModel], rates: Rates, earlier_at: float | None, interval_s: float) -> None:
     """`earlier_at` is when the crawl before saw the swarm; None where it did not, and nothing can be bridged."""
     minutes = bridged(earlier_at, snapshot.at, interval_s)
     with connection.cursor() as cursor:
@@ -124,7 +127,7 @@ def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float |
             cursor.execute(_BRIDGE, bridge)
         minute = moment(minute_start(snapshot.at))
         if snapshot.models:
-            cursor.execute(_MODELS, {"minute": minute, **_model_columns(snapshot.models, rows)})
+            cursor.execute(_MODELS, {"minute": minute, **_model_columns(snapshot.models, rows, rates)})
             columns = _peer_columns(snapshot, rows)
             cursor.execute(_PEERS, columns)
             cursor.execute(_SAMPLES, {"minute": minute, **columns})
@@ -132,8 +135,8 @@ def write(snapshot: Snapshot, rows: dict[str, WatchedModel], earlier_at: float |
             cursor.execute(_ABSENT, {"minute": minute, "all_models": everyone, **columns})
 
 
-def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> dict[str, Any]:
-    covered = [coverage(model) for model in models]
+def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel], rates: Rates) -> dict[str, Any]:
+    covered = [coverage(model, rates.get(model.prefix)) for model in models]
     slowest = [found.bottleneck for found in covered]
     return {
         "models": [rows[model.prefix].pk for model in models],
@@ -141,8 +144,13 @@ def _model_columns(models: Sequence[Model], rows: dict[str, WatchedModel]) -> di
         "thin": [as_multirange(found.thin) for found in covered],
         "unread": [as_multirange(found.unseen) for found in covered],
         "servers": [sum(server.state is PeerState.ONLINE for server in model.servers) for model in models],
-        "bottlenecks": [block.throughput if block else None for block in slowest],
+        "reported": [_least(block.reported for block in found.blocks) for found in covered],
+        "believed": [block.throughput if block else None for block in slowest],
     }
+
+
+def _least(figures: Iterable[float | None]) -> float | None:
+    return min((figure for figure in figures if figure is not None), default=None)
 
 
 def _peer_columns(snapshot: Snapshot, rows: dict[str, WatchedModel]) -> dict[str, Any]:

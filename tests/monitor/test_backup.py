@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,13 +13,15 @@ from django.contrib.auth import get_user_model
 from django.core.management import call_command
 from django.core.management.base import CommandError
 from django.db import connection
+from django.db.migrations.loader import MigrationLoader
 
 from coordinator.desk.models import IncidentNote, Ruling
 from monitor import rulings
 from monitor.hiding.models import Hidden, hidden_list
 from monitor.history import backup, partitions, rollups, uptime
 from monitor.history.minutes import moment
-from monitor.history.models import Incident, Peer
+from monitor.history.models import Incident, ModelMinute, Peer
+from monitor.models import ServerRow, WatchedModel
 from monitor.store import store
 from tests.monitor.seeding import NOW, SWARM, failure, online, seed, unreachable
 from tests.monitor.test_history import drop_partitions
@@ -117,6 +120,63 @@ def test_an_older_backup_without_decisions_is_taken_and_says_what_it_lacks(
     (tmp_path / backup.MANIFEST).write_text(json.dumps({**manifest, "parts": parts}))
     call_command("import_history", str(tmp_path))
     assert "does not say who is hidden" in capsys.readouterr().err
+
+
+ADDED = {
+    "monitor_serverrow": ("visit_network", "here_since"),
+    "monitor_watchedmodel": ("at_least",),
+    "monitor_peersample": ("cache_tokens",),
+    "monitor_modelminute": ("bottleneck_believed",),
+    "monitor_modelhour": ("bottleneck_believed_mean",),
+    "monitor_peerday": ("block_minutes", "cache_mean", "cache_least"),
+}
+"""Columns that came after the first form of a backup."""
+
+
+def as_of_old(folder: Path, table: str, without: tuple[str, ...]) -> None:
+    """The file as it was written before there were these columns."""
+    manifest = json.loads((folder / backup.MANIFEST).read_text())
+    (part,) = (part for part in manifest["parts"] if part["table"] == table)
+    kept = [column for column in part["columns"] if column not in without]
+    assert len(kept) == len(part["columns"]) - len(without)
+    file = folder / f"{table}.copy.gz"
+    lines = gzip.decompress(file.read_bytes()).decode().splitlines()
+    fields = [dict(zip(part["columns"], line.split("\t"), strict=True)) for line in lines]
+    file.write_bytes(gzip.compress("".join("\t".join(row[name] for name in kept) + "\n" for row in fields).encode()))
+    part["columns"], part["sha256"] = kept, hashlib.sha256(file.read_bytes()).hexdigest()
+    (folder / backup.MANIFEST).write_text(json.dumps(manifest))
+
+
+def test_a_backup_from_before_some_columns_is_put_back_and_claims_nothing_of_them(tmp_path: Path) -> None:
+    a_past()
+    ServerRow.objects.update(here_since=moment(NOW + 90))
+    assert not WatchedModel.objects.get().at_least
+    backup.take(tmp_path)
+    empty()
+    for table, columns in ADDED.items():
+        as_of_old(tmp_path, table, columns)
+    call_command("import_history", str(tmp_path))
+    assert WatchedModel.objects.get().at_least, "nobody knows where its size comes from"
+    assert ServerRow.objects.count() == 2
+    assert all(row.here_since == row.first_seen and row.visit_network == "" for row in ServerRow.objects.all())
+    assert set(ModelMinute.objects.values_list("bottleneck", "bottleneck_believed")) == {(None, None), (20.0, None)}
+    assert uptime.total(uptime.model_days(SWARM, NOW)["tiny-hf"]) == uptime.Tally(watched=4, broken=2)
+
+
+def test_every_column_that_must_hold_something_can_be_made_where_a_backup_lacks_it() -> None:
+    """What the oldest backups have is what the tables had when they were made (migration 0003)."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT table_name, column_name FROM information_schema.columns WHERE table_name = ANY(%s)"
+            " AND is_nullable = 'NO' AND column_default IS NULL AND identity_generation IS NULL",
+            [[*backup.KNOWN, *backup.REMEMBERED]],
+        )
+        needed = set(cursor.fetchall())
+    made = {(table, column) for table, columns in backup.LATER.items() for column in columns}
+    assert made <= needed
+    oldest = MigrationLoader(connection).project_state(("monitor", "0003_memory")).apps.get_app_config("monitor").get_models()
+    there = {(kind._meta.db_table, field.column) for kind in oldest for field in kind._meta.concrete_fields}
+    assert needed - there == made
 
 
 def test_a_filled_database_is_left_alone(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_the_page_draws_it_beside_the_throughput_and_says_it_in_words_and_in_a_t
     monkeypatch.setattr(queries.time, "time", lambda: MIDNIGHT + 4 * HOUR_S + 12)
     html = " ".join(client.get(f"/p/{peer_id('a')}").content.decode().split())
     day = moment(MIDNIGHT).strftime("%-d %b")
-    assert html.index("Throughput, last 7 days") < html.index("Cache left, last 7 days")
+    assert html.index("Reported throughput, last 7 days") < html.index("Cache left, last 7 days")
     assert f"room for 100 tokens; the least was 0, in the hour from {day} 03:00 UTC." in html
     assert '<th scope="col" class="number" data-unit="tokens">cache left, mean</th>' in html and 'data-column="2"' in html
     assert '<td class="number" data-value="200">200</td><td class="number">100</td>' in html
@@ -101,7 +101,7 @@ def test_where_it_never_said_the_page_shows_no_empty_drawing(client: Client, mon
     seen(MIDNIGHT, with_room("a", None))
     monkeypatch.setattr(queries.time, "time", lambda: MIDNIGHT + 12)
     html = client.get(f"/p/{peer_id('a')}").content.decode()
-    assert "Throughput, last 7 days" in html and "Hour by hour" in html and "Cache left, last 7 days" not in html
+    assert "Reported throughput, last 7 days" in html and "Hour by hour" in html and "Cache left, last 7 days" not in html
     assert "cache left, mean" not in html
 
 

@@ -152,10 +152,10 @@ class MadeUpCrawler:
     def __init__(self, answer: CrawlReport | None) -> None:
         self.answer = answer
 
-    def crawl(self, swarm: str, known: object, previous: object = None, tell: object = None) -> CrawlReport | None:
+    def crawl(self, *_: object) -> CrawlReport | None:
         return self.answer
 
-    def crawl_elsewhere(self, swarm: str, known: object, previous: object = None) -> CrawlReport | None:
+    def crawl_elsewhere(self, *_: object) -> CrawlReport | None:
         return None
 
 

@@ -111,7 +111,8 @@ def test_its_day_and_its_moves_are_told_in_words(client: Client, monkeypatch: py
     html = page(client, "a")
     assert "Moved twice in 24 hours, 1 min of loading; once back to blocks that it had held." in html
     assert "joining, blocks 6–11" in html and "online, blocks 0–5" in html
-    assert "of the watched time it was online" in html and "Mean of the last week, while online: 10 tok/s." in html
+    assert "of the watched time it was online" in html
+    assert "Mean of the last week, while online: 10 tok/s, as it reports." in html
 
 
 def test_neighbours_are_those_it_measured_its_way_to(client: Client) -> None:

@@ -89,7 +89,9 @@ class InSteps:
     def __init__(self, result: CrawlReport) -> None:
         self.result, self.go_on = result, threading.Semaphore(0)
 
-    def crawl(self, swarm: str, known: object, previous: Snapshot | None = None, tell: Tell = untold) -> CrawlReport:
+    def crawl(
+        self, swarm: str, known: object, previous: Snapshot | None = None, tell: Tell = untold, *_: object
+    ) -> CrawlReport:
         for step in ((E, 1, 1), (M, 1, 1), (B, 2, 4)):
             tell(*step)
         assert self.go_on.acquire(timeout=30)

@@ -11,6 +11,7 @@ from monitor import queries, rounds
 from monitor.crawl import CrawlReport
 from monitor.models import Crawl
 from monitor.progress import Tell, untold
+from monitor.sizes import EVERYBODY, Witnesses
 from swarm.snapshot import PeerState, Snapshot
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed
 from tests.swarms import model, peer_id
@@ -27,14 +28,26 @@ class MadeUpCrawler:
     def __init__(self, *reports: CrawlReport, elsewhere: CrawlReport | None = None) -> None:
         self.reports, self.elsewhere = list(reports), elsewhere
         self.previous: list[Snapshot | None] = []
+        self.witnesses: list[Witnesses] = []
         self.looked_again = 0
 
-    def crawl(self, swarm: str, known: object, previous: Snapshot | None = None, tell: Tell = untold) -> CrawlReport | None:
+    def crawl(
+        self,
+        swarm: str,
+        known: object,
+        previous: Snapshot | None = None,
+        tell: Tell = untold,
+        witnesses: Witnesses = EVERYBODY,
+    ) -> CrawlReport | None:
         self.previous.append(previous)
+        self.witnesses.append(witnesses)
         return self.reports.pop(0)
 
-    def crawl_elsewhere(self, swarm: str, known: object, previous: Snapshot | None = None) -> CrawlReport | None:
+    def crawl_elsewhere(
+        self, swarm: str, known: object, previous: Snapshot | None = None, witnesses: Witnesses = EVERYBODY
+    ) -> CrawlReport | None:
         self.looked_again += 1
+        self.witnesses.append(witnesses)
         return self.elsewhere
 
 

@@ -21,6 +21,8 @@ from tests.swarms import peer_id
 
 GOOD = {"num_blocks": 9, "repository": "https://huggingface.co/org/m"}
 BAD = [9, "x"]
+LATE = 4e9
+"""When records run out: after anything that happens here."""
 NOBODY_KNOWS = "how many the model has is not known"
 
 
@@ -38,7 +40,7 @@ class Swarm(MadeUpReader):
         self.look_for: tuple[str, ...] = ()
 
     def index_says(self, *values: object, prefix: str = "") -> None:
-        self.entries = [Entry(prefix or self.prefix, value, 1e9 + n) for n, value in enumerate(values)]
+        self.entries = [Entry(prefix or self.prefix, value, LATE + n) for n, value in enumerate(values)]
 
     async def read_index(self) -> Reading:
         return Reading({MODELS_KEY: self.entries})
@@ -48,7 +50,7 @@ class Swarm(MadeUpReader):
         for name, span in self.servers.items():
             record = ServerRecord(ServerState.ONLINE, 1.0, span).to_wire()
             for block in span:
-                keys.setdefault(block_uid(self.prefix, block), []).append(Entry(peer_id(name), record, 1e9))
+                keys.setdefault(block_uid(self.prefix, block), []).append(Entry(peer_id(name), record, LATE))
         return {
             prefix: Reading({uid: keys[uid] for uid in (block_uid(prefix, b) for b in range(count)) if uid in keys})
             for prefix, count in models.items()
@@ -167,7 +169,7 @@ async def test_keys_that_nobody_answers_for_do_not_make_a_model_large_for_ever()
 async def test_a_configured_prefix_is_read_however_much_junk_stands_in_the_index() -> None:
     swarm = Swarm("_mine")
     swarm.look_for = ("_mine",)
-    swarm.entries = [Entry(f"00junk{n:02}", 5, 1e9) for n in range(3 * SIZED_AT_ONCE)]
+    swarm.entries = [Entry(f"00junk{n:02}", 5, LATE) for n in range(3 * SIZED_AT_ONCE)]
     swarm.servers = {"a": Span(0, 3)}
     report = await swarm.report()
     assert report.snapshot is not None and [model.prefix for model in report.snapshot.models] == ["_mine"]
@@ -178,7 +180,7 @@ async def test_a_configured_prefix_is_read_however_much_junk_stands_in_the_index
 async def test_prefixes_without_a_usable_size_are_looked_through_in_turns() -> None:
     """The last of 25 is found at the fourth check, though the 24 before it stay as they are."""
     swarm = Swarm("zz")
-    swarm.entries = [Entry(f"junk{n:02}", 5, 1e9) for n in range(3 * SIZED_AT_ONCE)] + [Entry("zz", 5, 1e9)]
+    swarm.entries = [Entry(f"junk{n:02}", 5, LATE) for n in range(3 * SIZED_AT_ONCE)] + [Entry("zz", 5, LATE)]
     swarm.servers = {"a": Span(0, 3)}
     for turn in range(3):
         report = await swarm.report()
@@ -222,11 +224,13 @@ sizes = st.integers(1, 12)
     claims=st.frozensets(sizes, max_size=3),
     proved=st.integers(0, 12),
     announced=st.integers(0, 12),
+    remembered=st.integers(0, 12),
+    ruled_out=st.integers(0, 12),
 )
 def test_no_size_is_smaller_than_what_was_proved_and_none_is_certain_that_the_index_does_not_name(
-    before: Stood | None, claims: frozenset[int], proved: int, announced: int
+    before: Stood | None, claims: frozenset[int], proved: int, announced: int, remembered: int, ruled_out: int
 ) -> None:
-    found = settled(before, Evidence(claims, proved, announced))
+    found = settled(before, Evidence(claims, proved, announced, remembered, ruled_out))
     if found is None:
         assert before is None and not claims and not proved and not announced
         return
@@ -234,6 +238,10 @@ def test_no_size_is_smaller_than_what_was_proved_and_none_is_certain_that_the_in
     named = claims | ({before.num_blocks} if before is not None and not before.at_least else set())
     assert found.at_least or found.num_blocks in named
     assert found.conflict or claims <= {found.num_blocks}, "whatever the index says against what stands is shown"
+    if before is not None and before.at_least and before.proved:
+        assert found.num_blocks >= min(before.num_blocks, max(remembered, proved)), "who counts takes nothing with him"
+    if before is None or ruled_out < before.num_blocks or remembered >= before.num_blocks:
+        assert found == settled(before, Evidence(claims, proved, announced)), "only a size that is theirs alone falls"
 
 
 def test_a_model_that_nobody_says_anything_of_is_none() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -104,6 +105,21 @@ def test_a_snapshot_stays_what_it_was(client: Client) -> None:
     assert get(client, path) == before
     names = {server.record.public_name for server in whole().servers}
     assert not any(name and f'"{name}"' in json.dumps(before) for name in names), "a name may be taken back"
+
+
+def test_a_snapshot_says_whether_the_size_is_known_and_not_where_that_was_not_kept(client: Client) -> None:
+    seen = model(4, online("a", 0, 4, at=NOW + 10))
+    seed(replace(seen, at_least=True), replace(seen, prefix="named-hf"), at=NOW + 10)
+    path = f"snapshots/{snapshot_id()}"
+    told = {one["prefix"]: one["size_known"] for one in get(client, path)["models"]}
+    assert told == {"tiny-hf": False, "named-hf": True}
+    kept = KeptSnapshot.objects.get(pk=snapshot_id())
+    document = json.loads(zlib.decompress(kept.document))
+    for one in document["models"]:
+        del one["size_known"]
+    kept.document = zlib.compress(json.dumps(document, separators=(",", ":")).encode())
+    kept.save()
+    assert {one["size_known"] for one in get(client, path)["models"]} == {None}
 
 
 def test_an_old_snapshot_is_gone_and_says_what_is_left(client: Client) -> None:

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from monitor.exports import making
-from monitor.exports.lines import spans
+from monitor.exports.lines import lines_of, spans
 from monitor.exports.models import Export
 from monitor.hiding.models import Hidden
 from monitor.history import rollups
 from monitor.history.minutes import Minutes, moment
+from monitor.models import WatchedModel
 from tests.monitor.seeding import NOW, seed
 from tests.monitor.test_incidents import one_hole, whole
 from tests.swarms import peer_id
@@ -64,6 +65,7 @@ def test_a_day_tells_what_was_watched_and_what_was_wrong(a_day: None, client: Cl
     (model,) = by_type(found, "model_day")
     first = int(NOW % 86_400 // 60)
     assert swarm["watched"] == model["watched"] == model["broken"] == [[first, first + 2]], "nothing is said of other minutes"
+    assert (model["num_blocks"], model["size_known"]) == (4, True)
     (block,) = by_type(found, "block_day")
     assert (block["block"], block["missing"]) == (3, [[first, first + 2]])
     servers = {line["peer_id"]: line for line in by_type(found, "server_day")}
@@ -71,6 +73,12 @@ def test_a_day_tells_what_was_watched_and_what_was_wrong(a_day: None, client: Cl
     (incident,) = by_type(found, "incident")
     assert incident["kind"] == "hole" and incident["ended"] is not None and incident["prefix"] == "tiny-hf"
     assert {hour["hour"] for hour in by_type(found, "model_hour")} == {14}
+
+
+def test_a_model_of_a_size_that_nobody_names_says_so(a_day: None) -> None:
+    WatchedModel.objects.update(at_least=True)
+    (model,) = (line for line in lines_of(DAY) if line["type"] == "model_day")
+    assert (model["num_blocks"], model["size_known"]) == (4, False)
 
 
 def test_a_file_never_changes_and_is_listed(a_day: None, client: Client) -> None:
