@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from coordinator import leases
 from coordinator.leases import Prospects
 from monitor.published import Published, Watch
 from monitor.queries import watch
+from swarm.snapshot import Model
 
 
 class NotSeen(LookupError):
@@ -29,5 +32,5 @@ def _believed(published: Published | None) -> Published:
     return published
 
 
-def prospects_of(swarm: str, prefix: str) -> Prospects:
-    return leases.prospects_of(swarm, prefix)
+def prospects_of(swarm: str, model: Model) -> Prospects:
+    return leases.prospects_of(swarm, model, datetime.now(UTC))

@@ -110,11 +110,13 @@ def test_a_lease_whose_progress_moves_stands_past_that_time() -> None:
         pass_time(60.0)
         leases.settle(SWARM, HOLED, now(), now())
     assert Lease.objects.get().phase == Phase.ACCEPTED
-    for _ in range(9):
-        assert leases.renew(lease, now(), progress=14 / 20)
+    for minute in range(9):
+        assert leases.renew(lease, now(), progress=(14 - minute % 2) / 20)
         pass_time(60.0)
     leases.settle(SWARM, HOLED, now(), now())
-    assert Lease.objects.get().phase == Phase.EXPIRED, "the same figure for ten minutes is no progress"
+    assert Lease.objects.get().phase == Phase.EXPIRED, (
+        "no more than before for ten minutes is no progress, back and forth is none"
+    )
 
 
 def test_an_arrival_that_kept_no_promise_is_told_where_to_go_and_holds_nothing() -> None:
