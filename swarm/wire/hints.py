@@ -181,7 +181,7 @@ class LeaseDocument(BaseModel):
     cost_s: float | None = None
     """Seconds for which the server will serve nothing, where it said how long it loads."""
     deadline_s: float | None = None
-    """Once accepted: seconds after which the lease ends, whatever is reported."""
+    """Once accepted: seconds after which the lease ends where no progress, or too little, is reported."""
 
     def to_span(self) -> Span:
         return Span(self.start, self.end)
@@ -215,7 +215,7 @@ class LeaseReply(BaseModel):
 
 
 class LeaseStep(Posted):
-    """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1."""
+    """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1. Only more than before is progress."""
 
     peer: PeerIdText
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0
