@@ -195,6 +195,7 @@ class Follower(models.Model):
     peer_id = models.CharField(max_length=64)
     num_blocks_max = models.PositiveIntegerField()
     also = models.JSONField(default=dict, help_text="Blocks that fit, by prefix, of other models that it offers")
+    also_on_disk = models.JSONField(default=dict, help_text="Spans of them that need no download, by prefix")
     sessions = models.PositiveIntegerField(default=0, help_text="Open sessions, as it said last")
     start = models.PositiveIntegerField(null=True)
     end = models.PositiveIntegerField(null=True)
