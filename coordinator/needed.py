@@ -133,14 +133,14 @@ def _summary(covered: Coverage, prospects: Prospects) -> str:
     """The planner counts what is promised and who goes, the verdict does not: so it is said."""
     kept = _blocks(promise.span for promise in prospects.promises if not promise.slow)
     slow = _blocks(promise.span for promise in prospects.promises if promise.slow)
-    ours = f"; {kept} are promised to servers that load them" if kept else ""
-    late = f"; {slow} are promised to servers that take long, and wanted of others too" if slow else ""
+    ours = f"; {in_words(kept)} are promised to servers that load them" if kept else ""
+    late = f"; {in_words(slow)} are promised to servers that take long, and wanted of others too" if slow else ""
     gone = "".join(f"; {words}" for words in _leavers(prospects))
     return _standing(covered) + ours + late + gone
 
 
-def _blocks(spans: Iterable[Span]) -> str:
-    return in_words(runs(block for span in spans for block in span))
+def _blocks(spans: Iterable[Span]) -> tuple[Span, ...]:
+    return runs(block for span in spans for block in span)
 
 
 def _leavers(prospects: Prospects) -> list[str]:
