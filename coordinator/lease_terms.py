@@ -140,9 +140,19 @@ def patience_s(turn: int) -> float:
 
 
 def is_slow(held: Held, dark: bool, now: float) -> bool:
-    """Whether nobody counts on it any more; `dark` where it is to bring blocks that no server has online."""
-    since = held.created_at if held.accepted_at is None else held.accepted_at
-    return now - since >= (patience_s(held.turn) if dark else loading_limit_s(held.cost_s))
+    """Whether nobody counts on it any more; `dark` where it is to bring blocks that no server has online. Elsewhere as for
+    one that only says that it loads."""
+    return _for_s(held, now) >= (patience_s(held.turn) if dark else LOADING_LIMIT_S)
+
+
+def reloads(held: Held, now: float) -> bool:
+    """Whether it is one of those that may reload at once: no longer than loading was to take, or moves of others would wait
+    for hours."""
+    return _for_s(held, now) < loading_limit_s(held.cost_s)
+
+
+def _for_s(held: Held, now: float) -> float:
+    return now - (held.created_at if held.accepted_at is None else held.accepted_at)
 
 
 def promised(leases: Iterable[Held], model: Model, now: float) -> tuple[Promise, ...]:

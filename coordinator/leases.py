@@ -20,10 +20,10 @@ from coordinator.lease_terms import (
     End,
     Held,
     end_of,
-    is_slow,
     later_deadline,
     loading_limit_s,
     promised,
+    reloads,
 )
 from coordinator.models import OPEN, Lease, Phase
 from coordinator.tallies import OFFERED, tally
@@ -204,11 +204,10 @@ def next_turn(swarm: str, prefix: str, blocks: Iterable[int], slow: Collection[s
 
 
 def reloading(swarm: str, prefix: str, now: datetime) -> int:
-    """Servers that this model misses meanwhile: those that go elsewhere within it, or to another one. Not who takes so long
-    that nobody counts on it: moves of others do not wait for hours."""
+    """Servers that this model misses meanwhile: those that go elsewhere within it, or to another one."""
     going = Lease.objects.touching(swarm, prefix).open().filter(origin_start__isnull=False)
     leaves = (lease for lease in going if not (lease.is_transfer and lease.prefix == prefix))
-    return sum(not is_slow(_held(lease), False, now.timestamp()) for lease in leaves)
+    return sum(reloads(_held(lease), now.timestamp()) for lease in leaves)
 
 
 @dataclass(frozen=True, slots=True)

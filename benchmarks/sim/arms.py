@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.sim import petals
 from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
 from benchmarks.sim.world import Server, World
-from coordinator.lease_terms import End, Held, accepted, end_of, is_slow, offered, pause_after, promised, renewed
+from coordinator.lease_terms import End, Held, accepted, end_of, is_slow, offered, pause_after, promised, reloads, renewed
 from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.snapshot import Server as Seen
@@ -242,7 +242,8 @@ class CoordinatorArm:
         shown = [server for server in self.world.servers if server.noticed]
         moved = {s.host.name: now - s.moved_at for s in shown if s.moved_at is not None}
         ages = {s.host.name: now - s.host.born for s in shown}
-        return Circumstances(ages_s=ages, moved_s_ago=moved, rates=self._rates(ages))
+        reloading = sum(reloads(held, now) for held in self._leases.values())
+        return Circumstances(ages_s=ages, moved_s_ago=moved, rates=self._rates(ages), reloading=reloading)
 
     def _rates(self, ages: dict[str, float]) -> dict[str, float]:
         if self.belief == "reported":

@@ -19,13 +19,14 @@ from coordinator.lease_terms import (
     Held,
     accepted,
     end_of,
-    is_slow,
     offered,
     patience_s,
     promised,
+    reloads,
     renewed,
 )
 from swarm.placement import Promise, find_holes
+from swarm.snapshot import LOADING_LIMIT_S
 from swarm.wire.spans import Span
 from tests.swarms import model, peer_id, server
 
@@ -164,12 +165,14 @@ def test_each_further_server_on_its_way_has_three_times_as_long_up_to_an_hour_an
     assert find_holes(DARK, promised([first, second], DARK, 1000.0 + patience_s(1))) == (Span(4, 8),)
 
 
-def test_where_another_server_is_online_a_promise_counts_for_as_long_as_a_load_may_take() -> None:
-    covered = model(8, *DARK.servers, server("e", 4, 8))
-    for cost_s, limit_s in ((None, 1_800.0), (1_500.0, 3_000.0), (86_400.0, 7_200.0)):
-        held = going("a", cost_s=cost_s)
-        assert not promised([held], covered, 1000.0 + limit_s - 1.0)[0].slow
-        assert promised([held], covered, 1000.0 + limit_s)[0].slow and is_slow(held, False, 1000.0 + limit_s)
+@pytest.mark.parametrize(("cost_s", "limit_s"), [(None, 1_800.0), (1_500.0, 3_000.0), (86_400.0, 7_200.0)])
+def test_where_another_server_is_online_a_promise_counts_for_two_hours_and_as_a_reload_for_as_long_as_it_was_to_take(
+    cost_s: float | None, limit_s: float
+) -> None:
+    covered, held = model(8, *DARK.servers, server("e", 4, 8)), going("a", cost_s=cost_s)
+    assert reloads(held, 1000.0 + limit_s - 1.0) and not reloads(held, 1000.0 + limit_s)
+    assert not promised([held], covered, 1000.0 + LOADING_LIMIT_S - 1.0)[0].slow
+    assert promised([held], covered, 1000.0 + LOADING_LIMIT_S)[0].slow
 
 
 def test_who_is_on_the_way_itself_is_no_server_that_is_online() -> None:
