@@ -36,6 +36,7 @@ are some 70 GB: half a day at 13 Mbit/s."""
 
 PATIENCE_S, MOST_PATIENCE_S = 600.0, 5_400.0
 """For so long a promise keeps others from blocks that no server has online; a load from the disk takes two to five minutes.
+Where loads have taken longer lately, half as long again as those: a second server would come no sooner than the first.
 Each further server on its way to them has three times as long as the one before it, up to an hour and a half: where all lines
 are slow, the first one is done before many have left their blocks."""
 
@@ -135,14 +136,15 @@ def loading_limit_s(cost_s: float | None) -> float:
     return min(MOST_LOADING_LIMIT_S, max(LEAST_LOADING_LIMIT_S, 2 * (cost_s or 0.0)))
 
 
-def patience_s(turn: int) -> float:
-    return min(MOST_PATIENCE_S, PATIENCE_S * 3 ** min(turn, 8))
+def patience_s(turn: int, usual_s: float = 0.0) -> float:
+    """`usual_s` is what loads took that were seen to end, not what anybody says."""
+    return min(MOST_PATIENCE_S, max(PATIENCE_S, 1.5 * usual_s) * 3 ** min(turn, 8))
 
 
-def is_slow(held: Held, dark: bool, now: float) -> bool:
+def is_slow(held: Held, dark: bool, now: float, usual_s: float = 0.0) -> bool:
     """Whether nobody counts on it any more; `dark` where it is to bring blocks that no server has online. Elsewhere as for
     one that only says that it loads."""
-    return _for_s(held, now) >= (patience_s(held.turn) if dark else LOADING_LIMIT_S)
+    return _for_s(held, now) >= (patience_s(held.turn, usual_s) if dark else LOADING_LIMIT_S)
 
 
 def reloads(held: Held, now: float) -> bool:
@@ -155,15 +157,15 @@ def _for_s(held: Held, now: float) -> float:
     return now - (held.created_at if held.accepted_at is None else held.accepted_at)
 
 
-def promised(leases: Iterable[Held], model: Model, now: float) -> tuple[Promise, ...]:
+def promised(leases: Iterable[Held], model: Model, now: float, usual_s: float = 0.0) -> tuple[Promise, ...]:
     """What the planner is told of the open leases of a model: whose blocks are kept for them, and who is only on its way."""
     kept = tuple(leases)
     promises = tuple(Promise(held.peer_id, held.span) for held in kept)
-    if not any(is_slow(held, True, now) for held in kept):
+    if not any(is_slow(held, True, now, usual_s) for held in kept):
         return promises
     dark = dark_blocks(model, planned(model, promises))
     return tuple(
-        replace(promise, slow=is_slow(held, any(block in dark for block in held.span), now))
+        replace(promise, slow=is_slow(held, any(block in dark for block in held.span), now, usual_s))
         for held, promise in zip(kept, promises, strict=True)
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from statistics import median
 
 from django.db import IntegrityError, transaction
 from django.db.backends.postgresql.psycopg_any import NumericRange
@@ -33,6 +34,8 @@ from swarm.wire.hints import LeaseDocument, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
 
 KEPT_FOR = timedelta(days=90)
+LATELY, LAST_LOADS = timedelta(days=7), 21
+"""What loads took here: of older ones servers and lines were others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,15 @@ def forget(now: datetime) -> None:
 
 
 def open_promises(swarm: str, model: Model, now: datetime) -> tuple[Promise, ...]:
-    return promised(map(_held, Lease.objects.of_model(swarm, model.prefix).open()), model, now.timestamp())
+    kept = [_held(lease) for lease in Lease.objects.of_model(swarm, model.prefix).open()]
+    return promised(kept, model, now.timestamp(), usual_load_s(swarm, model.prefix, now)) if kept else ()
+
+
+def usual_load_s(swarm: str, prefix: str, now: datetime) -> float:
+    """The median of the last loads of this model that ended, from the accept to being seen online; 0 where there was none."""
+    done = Lease.objects.of_model(swarm, prefix).filter(phase=Phase.DONE, accepted_at__isnull=False, closed_at__gt=now - LATELY)
+    times = done.order_by("-created_at").values_list("accepted_at", "closed_at")[:LAST_LOADS]
+    return median([(closed - accepted).total_seconds() for accepted, closed in times if accepted and closed] or [0.0])
 
 
 def next_turn(swarm: str, prefix: str, blocks: Iterable[int], slow: Collection[str]) -> int:

@@ -30,6 +30,7 @@ FALLBACK_S = 240.0
 """A coordinator silent for 180 s, and a minute to confirm: then a server repairs holes by itself."""
 NOISE = 0.25
 KEPT_MEASUREMENTS = 5
+LAST_LOADS = 21
 BELIEFS = ("reported", "guarded", "measured")
 """Reports as they are; compared with each other (`swarm.throughput` without evidence); compared with measured rates."""
 
@@ -100,6 +101,7 @@ class CoordinatorArm:
     _leases: dict[str, Held] = field(default_factory=dict)
     _unfollowed: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By server: hints that it let lapse since it last followed one, and when it is asked again."""
+    _loads: list[float] = field(default_factory=list)
     _measured: dict[str, list[float]] = field(default_factory=dict)
     _shown: dict[str, tuple[tuple[int, int, bool], Seen]] = field(default_factory=dict)
     _planned: tuple[int, float] = (-1, -1e9)
@@ -175,6 +177,8 @@ class CoordinatorArm:
             seen = Span(server.start, server.start + server.size) if server is not None and server.online else None
             ended = end_of(held, seen, now, now)
             if ended is not None:
+                if ended[0] is End.DONE and held.accepted_at is not None:
+                    self._loads.append(now - held.accepted_at)
                 del self._leases[name]
                 self._note_end(name, ended[0])
 
@@ -190,12 +194,18 @@ class CoordinatorArm:
         return self._unfollowed.get(name, (0, 0.0))[1] > self.world.now
 
     def _promises(self, model: Model) -> tuple[Promise, ...]:
-        return promised(self._leases.values(), model, self.world.now)
+        return promised(self._leases.values(), model, self.world.now, self._usual_s)
+
+    @property
+    def _usual_s(self) -> float:
+        """As `coordinator.leases.usual_load_s` has it."""
+        return median(self._loads[-LAST_LOADS:] or [0.0])
 
     def _turn(self, move: Move) -> int:
         """As `coordinator.leases.next_turn` has it."""
-        now = self.world.now
-        before = (held for held in self._leases.values() if held.span.overlaps(move.target) and is_slow(held, True, now))
+        now, usual_s = self.world.now, self._usual_s
+        slow = (held for held in self._leases.values() if is_slow(held, True, now, usual_s))
+        before = (held for held in slow if held.span.overlaps(move.target))
         return max((held.turn for held in before), default=-1) + 1 if move.filled else 0
 
     def _deliver(self, server: Server, move: Move) -> None:

@@ -165,6 +165,11 @@ def test_each_further_server_on_its_way_has_three_times_as_long_up_to_an_hour_an
     assert find_holes(DARK, promised([first, second], DARK, 1000.0 + patience_s(1))) == (Span(4, 8),)
 
 
+def test_where_loads_took_longer_lately_the_first_has_half_as_long_again_and_never_more_than_an_hour_and_a_half() -> None:
+    assert [patience_s(0, usual_s) / 60 for usual_s in (0.0, 240.0, 1_200.0, 1e6)] == [10, 10, 30, 90]
+    assert [patience_s(turn, 1_200.0) / 60 for turn in (1, 2)] == [90, 90]
+
+
 @pytest.mark.parametrize(("cost_s", "limit_s"), [(None, 1_800.0), (1_500.0, 3_000.0), (86_400.0, 7_200.0)])
 def test_where_another_server_is_online_a_promise_counts_for_two_hours_and_as_a_reload_for_as_long_as_it_was_to_take(
     cost_s: float | None, limit_s: float

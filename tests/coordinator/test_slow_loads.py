@@ -140,6 +140,28 @@ def test_each_further_one_is_waited_for_three_times_as_long() -> None:
     assert len(third) == 1 and {lease.turn for lease in Lease.objects.open()} == {0, 1, 2}
 
 
+def test_where_loads_that_were_seen_to_end_took_longer_the_second_is_asked_later() -> None:
+    for number, minutes in enumerate((2, 40, 40)):
+        place = Placement(Span(0, 1), ReasonCode.HOLE, "earlier")
+        lease = leases.offer(SWARM, "tiny-hf", peer_id(f"past {number}"), place, [], None, now())
+        assert lease is not None and leases.accept(lease, now())
+        leases.close(lease, Phase.DONE, "seen online", now())
+        Lease.objects.filter(pk=lease.pk).update(accepted_at=now() - timedelta(minutes=minutes))
+    past = list(Lease.objects.values_list("pk", flat=True))
+    assert leases.usual_load_s(SWARM, "tiny-hf", now()) == pytest.approx(2_400, abs=5)
+    seen(SPARE)
+    for name in "adeg":
+        asks(name)
+    Lease.objects.exclude(pk__in=past).delete()
+    first = next(name for name in "adeg" if asks(name).lease)
+    takes(asks(first))
+    others = [name for name in "adeg" if name != first]
+    done = loads(SPARE, 56)
+    assert [asks(name).lease for name in others] == [None] * 3
+    loads(SPARE, 6, done)
+    assert len([answer for answer in map(asks, others) if answer.lease]) == 1
+
+
 def test_an_arrival_is_sent_to_a_hole_that_is_waited_for_no_longer() -> None:
     first_on_its_way()
     loads(SPARE, 12)
