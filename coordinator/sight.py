@@ -32,5 +32,6 @@ def _believed(published: Published | None) -> Published:
     return published
 
 
-def prospects_of(swarm: str, model: Model) -> Prospects:
-    return leases.prospects_of(swarm, model, datetime.now(UTC))
+def prospects_of(published: Published, model: Model) -> Prospects:
+    """At the moment at which this was read."""
+    return leases.prospects_of(published.snapshot.swarm, model, datetime.fromtimestamp(published.read_at, UTC))

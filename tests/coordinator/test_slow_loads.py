@@ -10,7 +10,7 @@ import pytest
 from coordinator import hints, known, leases
 from coordinator.lease_terms import LEAST_LOADING_LIMIT_S, PATIENCE_S, patience_s
 from coordinator.models import Follower, Lease, Outcome, Phase
-from coordinator.needed import needed
+from coordinator.needed import Needed, needed
 from coordinator.seeing import Seen, look
 from coordinator.sight import prospects_of, published_of
 from swarm.placement import Circumstances, Placement
@@ -170,13 +170,18 @@ def test_an_arrival_is_sent_to_a_hole_that_is_waited_for_no_longer() -> None:
     assert answer.lease.to_span().covers(Span(12, 18))
 
 
+def wanted() -> list[Needed]:
+    published = published_of(SWARM)
+    return needed(published, "tiny-hf", 12, {"tiny-hf": prospects_of(published, SPARE)})
+
+
 def test_pages_want_such_a_hole_filled_too() -> None:
     first_on_its_way()
     loads(SPARE, 2)
-    (before,) = needed(published_of(SWARM), "tiny-hf", 12, {"tiny-hf": prospects_of(SWARM, SPARE)})
+    (before,) = wanted()
     assert before.cards[0].reason_code is not ReasonCode.HOLE
     loads(SPARE, 10, 0.1)
-    (after,) = needed(published_of(SWARM), "tiny-hf", 12, {"tiny-hf": prospects_of(SWARM, SPARE)})
+    (after,) = wanted()
     assert after.cards[0].reason_code is ReasonCode.HOLE and "model runs again" in after.cards[0].effect
     assert "are promised to servers that take long, and wanted of others too" in after.summary
 
