@@ -14,7 +14,6 @@ from coordinator.sizes import longer_spans
 from swarm.placement import Advice, Choice, Circumstances, Pace, Placement, advise, find_holes
 from swarm.placement.fleet import why_chosen, why_transferred
 from swarm.wire.hints import HintRequest, ReasonCode
-from swarm.wire.spans import suffixes
 
 FILLING = (ReasonCode.HOLE, ReasonCode.CHAIN)
 
@@ -94,10 +93,8 @@ def _advise(seen: Seen, request: HintRequest) -> Advice:
 
 
 def _known(seen: Seen, request: HintRequest) -> Circumstances:
-    if not request.on_disk or seen.model.prefix != request.model:
-        return seen.known
-    kept = suffixes((span.to_span() for span in request.on_disk), seen.model.num_blocks)
-    return replace(seen.known, on_disk={request.peer: kept})
+    kept = fleet.disk_of(seen, request)
+    return replace(seen.known, on_disk={request.peer: kept}) if kept else seen.known
 
 
 def _pace(seen: Seen, request: HintRequest) -> Pace | None:

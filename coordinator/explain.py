@@ -55,7 +55,7 @@ def inputs(basis: Basis, request: HintRequest, placement: Placement, why_not: Wh
             "current": _pair(origin),
             "sessions_active": request.sessions_active,
         },
-        "promises": [{"peer_id": promise.peer_id, "span": _pair(promise.span)} for promise in kept],
+        "promises": [{"peer_id": p.peer_id, "span": _pair(p.span), "slow": p.slow} for p in kept],
         "ranking": [
             {
                 "span": _pair(span),

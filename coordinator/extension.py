@@ -104,7 +104,7 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
     if seen.published is None or not seen.sees or not seen.published.snapshot.models:
         return []
     lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
-    prospects = {prefix: prospects_of(seen.swarm, prefix) for prefix in lowest}
+    prospects = {model.prefix: prospects_of(seen.published, model) for model in seen.published.snapshot.models}
     found = [item for item in needed(seen.published, None, USUAL_BLOCKS, prospects) if (lowest[item.prefix] or 0) < PLENTY]
     unknown = [item for item in standings(seen.published) if item.coverage.unseen]
     ranked = sorted(

@@ -15,6 +15,7 @@ from coordinator.seeing import Seen
 from swarm.placement import Choice, Demand, Transfer, choose_model, transfers, without
 from swarm.placement.fleet import objection
 from swarm.wire.hints import HintRequest
+from swarm.wire.spans import Span, suffixes
 
 PAUSE_AFTER_CHANGE = timedelta(minutes=30)
 """Who has changed its model is not asked to change again before this: a download of gigabytes should serve somebody first. Nor
@@ -24,7 +25,8 @@ is who was asked to, and did not come: the next server has its turn then."""
 def choices(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Choice, ...]:
     """For an arriving server: all its models with the best place in each, the one to serve first."""
     rates = {prefix: one.known.rates[request.peer] for prefix, one in seen.items() if request.peer in one.known.rates}
-    return choose_model((_demand(one, request.peer, request.offered[prefix]) for prefix, one in seen.items()), rates)
+    demands = (_demand(one, request.peer, request.offered[prefix], disk_of(one, request)) for prefix, one in seen.items())
+    return choose_model(demands, rates)
 
 
 def changes(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Transfer, ...]:
@@ -37,12 +39,16 @@ def changes(seen: Mapping[str, Seen], request: HintRequest) -> tuple[Transfer, .
     if serving is None or len(seen) < 2:
         return ()
     swarm, now = seen[request.model].swarm, seen[request.model].now
-    able = followers.offers(swarm, seen, now)
-    able[request.peer] = {other.model: other.num_blocks_max for other in request.also}
+    able, disks = followers.offers(swarm, seen, now)
     movable = frozenset().union(*(one.movable() for one in seen.values())) | {request.peer}
     movable -= _had_their_turn(swarm, now)
     demands = [_demand(one, request.peer) for one in seen.values()]
-    found = transfers(demands, lambda peer_id, prefix: able.get(peer_id, {}).get(prefix, 0), movable)
+    found = transfers(
+        demands,
+        lambda peer_id, prefix: able.get(peer_id, {}).get(prefix, 0),
+        movable,
+        lambda peer_id, prefix: suffixes(disks.get(peer_id, {}).get(prefix, ()), seen[prefix].model.num_blocks),
+    )
     # A server that is not where the crawl saw it has just moved: the next crawl tells.
     return tuple(m for m in found if m.peer_id != request.peer or (m.source, m.origin) == (request.model, serving))
 
@@ -53,11 +59,16 @@ def why_not_any_more(source: Seen, target: Seen, lease: Lease) -> str | None:
     return objection(_demand(source, lease.peer_id), _demand(target, lease.peer_id), lease.peer_id, lease.origin, lease.span)
 
 
-def _demand(seen: Seen, asker: str, num_blocks: int | None = None) -> Demand:
+def disk_of(seen: Seen, request: HintRequest) -> tuple[Span, ...]:
+    """What the asking server need not download of this model."""
+    return suffixes((span.to_span() for span in request.disk.get(seen.model.prefix, ())), seen.model.num_blocks)
+
+
+def _demand(seen: Seen, asker: str, num_blocks: int | None = None, on_disk: tuple[Span, ...] = ()) -> Demand:
     """With `num_blocks` for an arrival of that size: then it is not there yet, whatever a record says."""
     model = seen.planned(but=asker)
     model = model if num_blocks is None else without(model, asker)
-    return Demand(model, demand_of(seen), num_blocks or 1, seen.promises(but=asker), seen.known)
+    return Demand(model, demand_of(seen), num_blocks or 1, seen.promises(but=asker), seen.known, on_disk)
 
 
 def _had_their_turn(swarm: str, now: datetime) -> frozenset[str]:

@@ -19,7 +19,18 @@ before each crawl, and would hide a hole for good."""
 
 FORGOTTEN_AFTER = timedelta(days=2)
 
-HEARTBEAT = ("prefix", "num_blocks_max", "also", "sessions", "start", "end", "asked_at", "claimed_at", "claim_counts")
+HEARTBEAT = (
+    "prefix",
+    "num_blocks_max",
+    "also",
+    "also_on_disk",
+    "sessions",
+    "start",
+    "end",
+    "asked_at",
+    "claimed_at",
+    "claim_counts",
+)
 
 
 def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
@@ -36,6 +47,9 @@ def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
     follower.prefix = request.model
     follower.num_blocks_max = request.num_blocks_max
     follower.also = {other.model: other.num_blocks_max for other in request.also}
+    follower.also_on_disk = {
+        other.model: [[span.start, span.end] for span in other.on_disk] for other in request.also if other.on_disk
+    }
     follower.sessions = request.sessions_active
     follower.start = claimed.start if claimed else None
     follower.end = claimed.end if claimed else None
@@ -71,10 +85,18 @@ def capacities(swarm: str, prefix: str, now: datetime) -> dict[str, int]:
     return dict(recent.values_list("peer_id", "num_blocks_max"))
 
 
-def offers(swarm: str, prefixes: Iterable[str], now: datetime) -> dict[str, dict[str, int]]:
-    """Of servers of these models that can be asked: the other models that they offer, each with the blocks that fit."""
+def offers(
+    swarm: str, prefixes: Iterable[str], now: datetime
+) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, tuple[Span, ...]]]]:
+    """Of servers of these models that can be asked: the other models that they offer, each with the blocks that fit, and what
+    they need not download of each."""
     recent = Follower.objects.filter(swarm=swarm, prefix__in=prefixes, asked_at__gt=now - FOLLOWER_LIFE).exclude(also={})
-    return dict(recent.values_list("peer_id", "also"))
+    rows = list(recent.values_list("peer_id", "also", "also_on_disk"))
+    disks = {
+        peer_id: {prefix: tuple(Span(start, end) for start, end in spans) for prefix, spans in kept.items()}
+        for peer_id, _, kept in rows
+    }
+    return {peer_id: also for peer_id, also, _ in rows}, disks
 
 
 def busy(swarm: str, prefix: str, now: datetime) -> frozenset[str]:

@@ -8,6 +8,7 @@ several models holds the locks of all of them, taken in the order of their names
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 
@@ -177,7 +178,11 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     serving = request.current.to_span() if request.current else None
     leaving = going.leaving.model.prefix if going.leaving else ""
     # The planner says what a move wins where it has figures for it.
-    terms = leases.Terms(placement.gain, _cost_s(going, request), asked_from, leaving)
+    slow = {promise.peer_id for promise in promises if promise.slow}
+    turn = leases.next_turn(seen.swarm, seen.model.prefix, filled, slow)
+    terms = leases.Terms(placement.gain, _cost_s(going, request), asked_from, leaving, turn)
+    if turn:
+        placement = replace(placement, reason=f"{placement.reason}, and who was asked before takes long")
     lease = leases.offer(seen.swarm, seen.model.prefix, request.peer, placement, filled, serving, seen.now, terms)
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from django.db.models import Q
-
+from coordinator import leases
 from coordinator.models import Lease, Phase
 from monitor.published import Published, ages_of, believed_rates_of
 from swarm.operators import operators_of
@@ -41,7 +40,7 @@ def circumstances(swarm: str, model: Model, published: Published, now: datetime)
         moved_s_ago={
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },
-        reloading=_reloading(swarm, model.prefix),
+        reloading=leases.reloading(swarm, model.prefix, now),
     )
 
 
@@ -54,9 +53,3 @@ def standing_facts(published: Published, model: Model, now: datetime) -> Circums
         operators=operators_of(model),
         rates=believed_rates_of(published, model, at),
     )
-
-
-def _reloading(swarm: str, prefix: str) -> int:
-    """Servers that this model misses meanwhile: those that go elsewhere within it, or to another one."""
-    within = Q(prefix=prefix, origin_prefix="", origin_start__isnull=False)
-    return Lease.objects.filter(within | Q(origin_prefix=prefix), swarm=swarm).open().count()

@@ -4,16 +4,28 @@ two processes that try the same step one succeeds and the other is told so. The 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from statistics import median
 
 from django.db import IntegrityError, transaction
+from django.db.backends.postgresql.psycopg_any import NumericRange
 from django.db.models import Case, F, Value, When
-from django.db.models.functions import Least
+from django.db.models.functions import Greatest, Least
 
 from coordinator import pauses
-from coordinator.lease_terms import LOADING_LIFE, OFFER_LIFE, End, Held, end_of, loading_limit_s
+from coordinator.lease_terms import (
+    LOADING_LIFE,
+    OFFER_LIFE,
+    End,
+    Held,
+    end_of,
+    later_deadline,
+    loading_limit_s,
+    promised,
+    reloads,
+)
 from coordinator.models import OPEN, Lease, Phase
 from coordinator.tallies import OFFERED, tally
 from swarm.placement import Placement, Promise, urgency_of
@@ -22,17 +34,20 @@ from swarm.wire.hints import LeaseDocument, ReasonCode, SpanDocument, Urgency
 from swarm.wire.spans import Span
 
 KEPT_FOR = timedelta(days=90)
+LATELY, LAST_LOADS = timedelta(days=7), 21
+"""What loads took here: of older ones servers and lines were others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
     """What an offer says beside its span and reason. `asked_from` is a digest of the asker's address, `from_prefix` the model
-    that the server leaves, where it is another one."""
+    that the server leaves, where it is another one; `turn` counts those before it who take long (`next_turn`)."""
 
     gain: float | None = None
     cost_s: float | None = None
     asked_from: str = ""
     from_prefix: str = ""
+    turn: int = 0
 
 
 def offer(
@@ -58,7 +73,8 @@ def offer(
                 origin_start=origin.start if origin else None,
                 origin_end=origin.end if origin else None,
                 origin_prefix=terms.from_prefix,
-                claimed=(blocks[0], blocks[-1] + 1) if blocks else None,
+                claimed=_range(blocks) if blocks else None,
+                turn=terms.turn,
                 urgency=_urgency(blocks, origin, placement.reason_code),
                 reason_code=placement.reason_code,
                 reason=placement.reason,
@@ -77,10 +93,15 @@ def offer(
 def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool:
     """Accepting twice is fine: the first answer may have been lost on its way. `plan_version` is the plan on which the offer
     has just been found to be still good; the offer must still belong to the plan that the caller has read."""
-    changes: dict[str, object] = {"phase": Phase.ACCEPTED, "expires_at": now + LOADING_LIFE}
+    changes: dict[str, object] = {
+        "phase": Phase.ACCEPTED,
+        "expires_at": now + LOADING_LIFE,
+        "progressed_at": now,
+        "progress": 0.0,
+    }
     if lease.accepted_at is None:
         deadline_at = now + timedelta(seconds=loading_limit_s(lease.cost_s))
-        changes |= {"accepted_at": now, "progressed_at": now, "deadline_at": deadline_at}
+        changes |= {"accepted_at": now, "deadline_at": deadline_at}
     if plan_version is not None:
         changes["plan_version"] = plan_version
     offered = Lease.objects.filter(pk=lease.pk, plan_version=lease.plan_version, phase__in=OPEN, expires_at__gt=now)
@@ -88,13 +109,21 @@ def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool
 
 
 def renew(lease: Lease, now: datetime, progress: float | None = None) -> bool:
-    """The server is still there and loading. Never beyond the deadline."""
-    until = Least(Value(now + LOADING_LIFE), F("deadline_at"))
-    changes: dict[str, object] = {"expires_at": until, "renewals": F("renewals") + 1}
+    """The server is still there and loading. Never beyond the deadline, which moves on while it is on course."""
+    deadline_at = Greatest(F("deadline_at"), Value(_later_deadline(lease, progress, now)))
+    until = Least(Value(now + LOADING_LIFE), deadline_at)
+    changes: dict[str, object] = {"expires_at": until, "deadline_at": deadline_at, "renewals": F("renewals") + 1}
     if progress is not None:
-        moved_on = Case(When(progress=progress, then=F("progressed_at")), default=Value(now))
-        changes |= {"progress": progress, "progressed_at": moved_on}
+        moved_on = Case(When(progress__lt=progress, then=Value(now)), default=F("progressed_at"))
+        changes |= {"progress": Greatest(F("progress"), Value(progress)), "progressed_at": moved_on}
     return Lease.objects.filter(pk=lease.pk, phase=Phase.ACCEPTED, expires_at__gt=now).update(**changes) == 1
+
+
+def _later_deadline(lease: Lease, progress: float | None, now: datetime) -> datetime | None:
+    """None, which `Greatest` passes over, for one that is not accepted as far as the caller has read."""
+    if lease.accepted_at is None:
+        return None
+    return datetime.fromtimestamp(later_deadline(lease.accepted_at.timestamp(), progress or 0.0, now.timestamp()), UTC)
 
 
 def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> bool:
@@ -148,6 +177,9 @@ def _held(lease: Lease) -> Held:
         lease.accepted_at.timestamp() if lease.accepted_at else None,
         lease.deadline_at.timestamp() if lease.deadline_at else None,
         lease.progressed_at.timestamp() if lease.progressed_at else None,
+        lease.progress,
+        lease.cost_s,
+        lease.turn,
     )
 
 
@@ -158,8 +190,35 @@ def forget(now: datetime) -> None:
     Lease.objects.filter(closed_at__lt=now - KEPT_FOR).delete()
 
 
-def open_promises(swarm: str, prefix: str) -> tuple[Promise, ...]:
-    return tuple(lease.promise for lease in Lease.objects.of_model(swarm, prefix).open())
+def open_promises(swarm: str, model: Model, now: datetime) -> tuple[Promise, ...]:
+    kept = [_held(lease) for lease in Lease.objects.of_model(swarm, model.prefix).open()]
+    return promised(kept, model, now.timestamp(), usual_load_s(swarm, model.prefix, now)) if kept else ()
+
+
+def usual_load_s(swarm: str, prefix: str, now: datetime) -> float:
+    """The median of the last loads of this model that ended, from the accept to being seen online; 0 where there was none."""
+    done = Lease.objects.of_model(swarm, prefix).filter(phase=Phase.DONE, accepted_at__isnull=False, closed_at__gt=now - LATELY)
+    times = done.order_by("-created_at").values_list("accepted_at", "closed_at")[:LAST_LOADS]
+    return median([(closed - accepted).total_seconds() for accepted, closed in times if accepted and closed] or [0.0])
+
+
+def next_turn(swarm: str, prefix: str, blocks: Iterable[int], slow: Collection[str]) -> int:
+    """Of a lease for these blocks: after those of the servers that are on their way to them and take long. Not after others,
+    so that two processes which see the same ones come to the same turn, and one of them is refused."""
+    wanted = sorted(blocks)
+    if not wanted or not slow:
+        return 0
+    before = (
+        Lease.objects.of_model(swarm, prefix).open().filter(peer_id__in=slow, claimed__overlap=NumericRange(*_range(wanted)))
+    )
+    return max(before.values_list("turn", flat=True), default=-1) + 1
+
+
+def reloading(swarm: str, prefix: str, now: datetime) -> int:
+    """Servers that this model misses meanwhile: those that go elsewhere within it, or to another one."""
+    going = Lease.objects.touching(swarm, prefix).open().filter(origin_start__isnull=False)
+    leaves = (lease for lease in going if not (lease.is_transfer and lease.prefix == prefix))
+    return sum(reloads(_held(lease), now.timestamp()) for lease in leaves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +229,8 @@ class Prospects:
     leaving: Mapping[str, str] = field(default_factory=dict)
 
 
-def prospects_of(swarm: str, prefix: str) -> Prospects:
-    found = list(Lease.objects.touching(swarm, prefix).open())
-    return Prospects(
-        tuple(lease.promise for lease in found if lease.prefix == prefix),
-        {lease.peer_id: lease.prefix for lease in found if lease.prefix != prefix},
-    )
+def prospects_of(swarm: str, model: Model, now: datetime) -> Prospects:
+    return Prospects(open_promises(swarm, model, now), leaving(swarm, model.prefix))
 
 
 def leaving(swarm: str, prefix: str) -> dict[str, str]:
@@ -201,6 +256,10 @@ def to_document(lease: Lease, now: datetime) -> LeaseDocument:
         cost_s=lease.cost_s,
         deadline_s=loading_limit_s(lease.cost_s),
     )
+
+
+def _range(blocks: list[int]) -> tuple[int, int]:
+    return blocks[0], blocks[-1] + 1
 
 
 def _urgency(filled: list[int], origin: Span | None, code: ReasonCode) -> Urgency:

@@ -13,7 +13,6 @@ from django.contrib.postgres.fields import IntegerRangeField, RangeOperators
 from django.db import models
 from django.db.models import F, Q
 
-from swarm.placement import Promise
 from swarm.wire.spans import Span
 
 
@@ -85,12 +84,15 @@ class Lease(models.Model):
     inputs = models.JSONField(default=dict, help_text="What the decision was made on, for people (coordinator.explain)")
     asked_from = models.CharField(max_length=32, blank=True, default="", help_text="Digest of an address; only while open")
     phase = models.CharField(max_length=16, choices=Phase.choices, default=Phase.OFFERED)
-    progress = models.FloatField(default=0.0, help_text="Share of the span's bytes loaded, 0 to 1.")
+    turn = models.PositiveSmallIntegerField(
+        default=0, help_text="How many were on their way to the claimed blocks before, and took long"
+    )
+    progress = models.FloatField(default=0.0, help_text="Share of the span's bytes loaded, 0 to 1; the most that was reported")
     created_at = models.DateTimeField()
     expires_at = models.DateTimeField()
     accepted_at = models.DateTimeField(null=True)
-    deadline_at = models.DateTimeField(null=True, help_text="Renewals end here")
-    progressed_at = models.DateTimeField(null=True, help_text="When what it reports last changed; from the accept on")
+    deadline_at = models.DateTimeField(null=True, help_text="Renewals end here; moves on while the server is on course")
+    progressed_at = models.DateTimeField(null=True, help_text="When it last reported more; from the accept on")
     renewals = models.PositiveIntegerField(default=0)
     closed_at = models.DateTimeField(null=True)
     close_reason = models.TextField(blank=True, default="")
@@ -108,12 +110,14 @@ class Lease(models.Model):
                 name="lease_leaves_another_model",
                 condition=Q(origin_prefix="") | (~Q(origin_prefix=F("prefix")) & Q(origin_start__isnull=False)),
             ),
-            # Whatever two processes decide at the same moment, a block without a server is promised to one server only.
+            # Whatever two processes decide at the same moment, a block without a server is promised to one server only; to one
+            # more where the ones before it take long (`coordinator.lease_terms`).
             ExclusionConstraint(
                 name="lease_one_open_per_hole",
                 expressions=[
                     ("swarm", RangeOperators.EQUAL),
                     ("prefix", RangeOperators.EQUAL),
+                    ("turn", RangeOperators.EQUAL),
                     ("claimed", RangeOperators.OVERLAPS),
                 ],
                 condition=Q(phase__in=OPEN, claimed__isnull=False),
@@ -160,10 +164,6 @@ class Lease(models.Model):
         return f"{self.origin.in_words()} of {self.origin_prefix}" if self.is_transfer else self.origin.in_words()
 
     @property
-    def promise(self) -> Promise:
-        return Promise(self.peer_id, self.span)
-
-    @property
     def outcome(self) -> Outcome:
         if self.phase == Phase.EXPIRED:
             return Outcome.IGNORED if self.accepted_at is None else Outcome.BROKEN_OFF
@@ -195,6 +195,7 @@ class Follower(models.Model):
     peer_id = models.CharField(max_length=64)
     num_blocks_max = models.PositiveIntegerField()
     also = models.JSONField(default=dict, help_text="Blocks that fit, by prefix, of other models that it offers")
+    also_on_disk = models.JSONField(default=dict, help_text="Spans of them that need no download, by prefix")
     sessions = models.PositiveIntegerField(default=0, help_text="Open sessions, as it said last")
     start = models.PositiveIntegerField(null=True)
     end = models.PositiveIntegerField(null=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -63,7 +63,7 @@ def _needed(published: Published, item: Standing, num_blocks: int, prospects: Pr
     staying = _without_leavers(model, prospects)
     then = staying
     for promise in prospects.promises:
-        then = joined(then, promise.peer_id, promise.span)
+        then = without(then, promise.peer_id) if promise.slow else joined(then, promise.peer_id, promise.span)
     cards = [
         Card(
             placement.span,
@@ -131,10 +131,16 @@ def _without_leavers(model: Model, prospects: Prospects) -> Model:
 
 def _summary(covered: Coverage, prospects: Prospects) -> str:
     """The planner counts what is promised and who goes, the verdict does not: so it is said."""
-    promised = [promise.span for promise in prospects.promises]
-    ours = f"; {in_words(runs(block for span in promised for block in span))} are promised to servers that load them"
+    kept = _blocks(promise.span for promise in prospects.promises if not promise.slow)
+    slow = _blocks(promise.span for promise in prospects.promises if promise.slow)
+    ours = f"; {in_words(kept)} are promised to servers that load them" if kept else ""
+    late = f"; {in_words(slow)} are promised to servers that take long, and wanted of others too" if slow else ""
     gone = "".join(f"; {words}" for words in _leavers(prospects))
-    return _standing(covered) + (ours if promised else "") + gone
+    return _standing(covered) + ours + late + gone
+
+
+def _blocks(spans: Iterable[Span]) -> tuple[Span, ...]:
+    return runs(block for span in spans for block in span)
 
 
 def _leavers(prospects: Prospects) -> list[str]:

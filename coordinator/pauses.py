@@ -9,6 +9,7 @@ had just moved, leaves its blocks for a hole at once. Both grow, and end when it
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import Enum
 
 from django.db import transaction
 from django.db.models import Q
@@ -58,17 +59,36 @@ def note_followed(lease: Lease) -> None:
     counted.update(declines=0, lapses=0, elective_declines=0)
 
 
-def why_not_asked(follower: Follower, fills_hole: bool, now: datetime) -> str | None:
-    """Why a server that serves is not asked to move now; None where it is."""
+class Hindrance(Enum):
+    """What keeps a server that serves from being asked to move; the last two only where that would fill no hole."""
+
+    PAUSE = "pause"
+    SESSIONS = "sessions"
+    PAUSE_FOR_LESS = "pause for less"
+
+
+def hindrance(follower: Follower, fills_hole: bool, now: datetime) -> Hindrance | None:
+    """The rule. The server itself (`why_not_asked`) and anyone (`coordinator.unasked`) are told it in other words;
+    `coordinator.followers.movable` is the same as a query."""
     if _after(follower.not_before, now):
-        return f"not asked before {_clock(follower.not_before)}: {follower.not_because}"
+        return Hindrance.PAUSE
     if fills_hole:
         return None
-    # No number: the server logs each new sentence, and sessions come and go.
     if follower.sessions:
-        return "sessions are open here, and the move would fill no hole"
-    if _after(follower.elective_not_before, now):
-        return f"not asked before {_clock(follower.elective_not_before)} but for a hole: {follower.elective_not_because}"
+        return Hindrance.SESSIONS
+    return Hindrance.PAUSE_FOR_LESS if _after(follower.elective_not_before, now) else None
+
+
+def why_not_asked(follower: Follower, fills_hole: bool, now: datetime) -> str | None:
+    """Why a server that serves is not asked to move now, as it is told itself; None where it is asked."""
+    match hindrance(follower, fills_hole, now):
+        case Hindrance.PAUSE:
+            return f"not asked before {_clock(follower.not_before)}: {follower.not_because}"
+        case Hindrance.SESSIONS:
+            # No number: the server logs each new sentence, and sessions come and go.
+            return "sessions are open here, and the move would fill no hole"
+        case Hindrance.PAUSE_FOR_LESS:
+            return f"not asked before {_clock(follower.elective_not_before)} but for a hole: {follower.elective_not_because}"
     return None
 
 

@@ -55,7 +55,7 @@ def needed(
     swarm: SwarmName = "",
 ) -> dict[str, Any]:
     seen, published = _seen(request, swarm)
-    prospects = {item.prefix: prospects_of(seen.swarm, item.prefix) for item in published.snapshot.models}
+    prospects = {item.prefix: prospects_of(published, item) for item in published.snapshot.models}
     found = needs.needed(published, model, num_blocks, prospects)
     if model is not None and not found:
         published_model(seen, model)
@@ -101,7 +101,7 @@ def what_if(
     seen, published = _seen(request, swarm)
     _, found = published_model(seen, model)
     try:
-        result = needs.what_if(published, found, add_blocks, leaves, throughput, prospects_of(seen.swarm, model))
+        result = needs.what_if(published, found, add_blocks, leaves, throughput, prospects_of(published, found))
     except needs.NoSuchServer as error:
         raise Problem(UNKNOWN_SERVER, str(error)) from error
     before, after = result.effect.before, result.effect.after

@@ -38,7 +38,7 @@ class Seen:
     def promises(self, but: str) -> tuple[Promise, ...]:
         """Open leases, and claims newer than the snapshot; without those of the asking peer itself, of peers in quarantine,
         whose word counts for nothing, and of those that are about to leave for another model."""
-        promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.model.prefix)}
+        promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.counted, self.now)}
         shown = {server.peer_id: server.span for server in self.model.servers}
         for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
             promised.setdefault(claim.peer_id, claim)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from coordinator import leases
 from coordinator.leases import Prospects
 from monitor.published import Published, Watch
 from monitor.queries import watch
+from swarm.snapshot import Model
 
 
 class NotSeen(LookupError):
@@ -29,5 +32,6 @@ def _believed(published: Published | None) -> Published:
     return published
 
 
-def prospects_of(swarm: str, prefix: str) -> Prospects:
-    return leases.prospects_of(swarm, prefix)
+def prospects_of(published: Published, model: Model) -> Prospects:
+    """At the moment at which this was read."""
+    return leases.prospects_of(published.snapshot.swarm, model, datetime.fromtimestamp(published.read_at, UTC))

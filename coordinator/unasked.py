@@ -1,7 +1,7 @@
 """Why a server was not counted on for a move, in words that anyone may read: what it said, and what the planner's rules say.
 
-Knows followers, ages and past moves; not whether the move itself would be right (`coordinator.explain`). What a
-server wrote as its reason to decline stays out: those are a stranger's words.
+Knows words for `coordinator.pauses`' rule, ages and past moves; not whether the move itself would be right
+(`coordinator.explain`). What a server wrote as its reason to decline stays out: those are a stranger's words.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from datetime import datetime
 
 from coordinator.followers import FOLLOWER_LIFE
 from coordinator.models import Follower
+from coordinator.pauses import Hindrance, hindrance
 from monitor.published import ago
 from swarm.placement import COOL_DOWN_S, MIN_AGE_S, Circumstances
 
@@ -41,20 +42,18 @@ def _why(asked: Asked, peer_id: str, follower: Follower | None, known: Circumsta
     silent = asked.now - follower.asked_at
     if silent >= FOLLOWER_LIFE:
         return f"it has not asked for hints for {ago(silent.total_seconds())}"
-    if follower.not_before is not None and follower.not_before > asked.now:
-        return f"it did not follow the hints before, and is not asked until {follower.not_before:%H:%M:%S} UTC"
-    if asked.fills_hole:
-        return ""
-    if follower.elective_not_before is not None and follower.elective_not_before > asked.now:
-        return (
-            f"it declined to move for less than a hole, and is not asked to until {follower.elective_not_before:%H:%M:%S} UTC"
-        )
-    return _why_not_for_less(peer_id, follower.sessions, known)
+    match hindrance(follower, asked.fills_hole, asked.now):
+        case Hindrance.PAUSE:
+            return f"it did not follow the hints before, and is not asked until {follower.not_before:%H:%M:%S} UTC"
+        case Hindrance.SESSIONS:
+            return f"{follower.sessions} {'session is' if follower.sessions == 1 else 'sessions are'} open on it"
+        case Hindrance.PAUSE_FOR_LESS:
+            until = f"{follower.elective_not_before:%H:%M:%S} UTC"
+            return f"it declined to move for less than a hole, and is not asked to until {until}"
+    return "" if asked.fills_hole else _why_not_rested(peer_id, known)
 
 
-def _why_not_for_less(peer_id: str, sessions: int, known: Circumstances) -> str:
-    if sessions:
-        return f"{sessions} {'session is' if sessions == 1 else 'sessions are'} open on it"
+def _why_not_rested(peer_id: str, known: Circumstances) -> str:
     age, moved = known.ages_s.get(peer_id), known.moved_s_ago.get(peer_id)
     if age is not None and age < MIN_AGE_S:
         return f"it came {ago(age)} ago, and nobody is asked to move in the first {MIN_AGE_S / 60:.0f} minutes"

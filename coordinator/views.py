@@ -40,7 +40,7 @@ def what_if(request: HttpRequest, swarm: str = "") -> HttpResponse:
     page |= {"models": [item.model for item in standings(published)], "model": model}
     if model is not None:
         page["servers"] = [server for server in model.servers if server.state is not PeerState.GONE]
-        prospects = prospects_of(place.name, model.prefix)
+        prospects = prospects_of(published, model)
         if form.add_blocks is not None or form.leaves is not None:
             try:
                 page["result"] = needs.what_if(published, model, form.add_blocks, form.leaves, form.throughput, prospects)

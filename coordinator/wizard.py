@@ -123,7 +123,7 @@ def _steps(form: forms.ConnectForm, published: Published, model: Model, place: P
     # Where nothing was reckoned and nothing said, the server takes what its checkpoint has.
     precision = form.precision if fit is not None or "precision" in form.model_fields_set else None
     where = (place.join_addresses, place.site, precision)
-    prospects = prospects_of(place.name, model.prefix)
+    prospects = prospects_of(published, model)
     return {
         "model": model,
         "fit": fit,

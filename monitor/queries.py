@@ -37,6 +37,7 @@ from swarm.snapshot import (
     Snapshot,
     Visit,
     is_overdue,
+    is_slow,
 )
 from swarm.wire.records import ModelRecord, ServerState
 from swarm.wire.spans import Span
@@ -283,6 +284,7 @@ def _server(row: ServerRow) -> Server:
         skew_s=row.skew_s,
         loading_since=since,
         overdue=is_overdue(since, row.observed_at.timestamp()),
+        slow=is_slow(since, row.observed_at.timestamp()),
     )
 
 

@@ -26,6 +26,10 @@ from swarm.wire.spans import Span
 LOADING_LIMIT_S = 7_200.0
 """Nobody waits longer for a server that is said to load: a lease stands no longer either, and anyone can say so of anyone."""
 
+SLOW_AFTER_S = 1_800.0
+"""Who has said for so long that it loads blocks that no server has online keeps no others from them: anyone can say so. Three
+times as long as by a lease, which somebody has signed: without one nobody counts how many are on their way."""
+
 
 class PeerState(StrEnum):
     """The five words that people are shown for a server, and one for a server that nobody has visited."""
@@ -106,7 +110,8 @@ class Server:
 
     `conflict` says where its own answer and its record contradict each other: then the answer counts. `skew_s` is how far its
     clock seems to run ahead of ours. `quarantined` says why those who watch the swarm have it count for nothing.
-    `loading_since` is when it was first seen to load, without a break; `overdue` says that nobody waits for so long.
+    `loading_since` is when it was first seen to load, without a break; `slow` says that others are sent to the same blocks
+    if nobody has them, `overdue` that nobody waits for so long.
     """
 
     peer_id: str
@@ -120,6 +125,7 @@ class Server:
     quarantined: str = ""
     loading_since: float | None = None
     overdue: bool = False
+    slow: bool = False
 
     @property
     def awaited(self) -> bool:
@@ -298,6 +304,10 @@ def judged(peer_id: str, claim: Claim, at: float, visits: Mapping[str, Visit] | 
     return Server(peer_id, served, PeerState.ONLINE, record, expires_at, visit, conflict)
 
 
+def is_slow(loading_since: float | None, at: float) -> bool:
+    return loading_since is not None and at - loading_since > SLOW_AFTER_S
+
+
 def is_overdue(loading_since: float | None, at: float) -> bool:
     return loading_since is not None and at - loading_since > LOADING_LIMIT_S
 
@@ -305,26 +315,23 @@ def is_overdue(loading_since: float | None, at: float) -> bool:
 def _since_when(server: Server, loads: bool, at: float, before: Server | None) -> Server:
     """With the time since which it is said to load, whoever says so: nobody may say it for ever."""
     since = at if before is None or before.loading_since is None else before.loading_since
-    return replace(server, loading_since=since, overdue=is_overdue(since, at)) if loads else server
+    return replace(server, loading_since=since, overdue=is_overdue(since, at), slow=is_slow(since, at)) if loads else server
+
+
+def _settled(server: Server) -> Server:
+    """As if it had never been seen to load."""
+    return replace(server, loading_since=None, overdue=False, slow=False)
 
 
 def without_record(before: Server, visit: Visit, unread: frozenset[int], at: float) -> Server:
     """A server that answers though no usable record of it stands in the DHT."""
     span = visit.span or before.span
     if visit.said is not None:
-        server = replace(before, span=span, state=visit.said, visit=visit, conflict="", loading_since=None, overdue=False)
+        server = replace(_settled(before), span=span, state=visit.said, visit=visit, conflict="")
         return _since_when(server, visit.said is PeerState.JOINING, at, before)
     missed = any(block in unread for block in span)
     conflict = "" if missed else f"no record of it stands in the DHT now, but it answers for {span.in_words()}"
-    return replace(
-        before,
-        span=span,
-        state=PeerState.ONLINE,
-        visit=visit,
-        conflict=conflict,
-        loading_since=None,
-        overdue=False,
-    )
+    return replace(_settled(before), span=span, state=PeerState.ONLINE, visit=visit, conflict=conflict)
 
 
 def state_of(record: ServerRecord, visits: Mapping[str, Visit] | None, peer_id: str) -> PeerState:

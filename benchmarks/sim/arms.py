@@ -16,7 +16,7 @@ from statistics import median
 from benchmarks.sim import petals
 from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
 from benchmarks.sim.world import Server, World
-from coordinator.lease_terms import End, Held, accepted, end_of, offered, pause_after, renewed
+from coordinator.lease_terms import End, Held, accepted, end_of, is_slow, offered, pause_after, promised, reloads, renewed
 from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.snapshot import Server as Seen
@@ -30,6 +30,7 @@ FALLBACK_S = 240.0
 """A coordinator silent for 180 s, and a minute to confirm: then a server repairs holes by itself."""
 NOISE = 0.25
 KEPT_MEASUREMENTS = 5
+LAST_LOADS = 21
 BELIEFS = ("reported", "guarded", "measured")
 """Reports as they are; compared with each other (`swarm.throughput` without evidence); compared with measured rates."""
 
@@ -100,6 +101,7 @@ class CoordinatorArm:
     _leases: dict[str, Held] = field(default_factory=dict)
     _unfollowed: dict[str, tuple[int, float]] = field(default_factory=dict)
     """By server: hints that it let lapse since it last followed one, and when it is asked again."""
+    _loads: list[float] = field(default_factory=list)
     _measured: dict[str, list[float]] = field(default_factory=dict)
     _shown: dict[str, tuple[tuple[int, int, bool], Seen]] = field(default_factory=dict)
     _planned: tuple[int, float] = (-1, -1e9)
@@ -117,7 +119,7 @@ class CoordinatorArm:
         rate = server.reported
         if self.belief != "reported" and known.rates:
             rate = min(rate, median(known.rates.values()))
-        span = choose_span(model, server.host.blocks, self._promises(), known=known, rate=rate).span
+        span = choose_span(model, server.host.blocks, self._promises(model), known=known, rate=rate).span
         self.world.load(server, span.start, len(span), ready=self.world.now == 0.0)
 
     def _online(self, server: Server) -> None:
@@ -151,14 +153,15 @@ class CoordinatorArm:
             return
         self._planned = (self.world.version, self.world.now)
         movable = {s.host.name for s in self.world.servers if s.host.follows and not self._paused(s.host.name)}
-        promises = self._promises()
+        model = self._model()
+        promises = self._promises(model)
         if silent:
-            moves = mend(self._model(), promises, movable=movable)
+            moves = mend(model, promises, movable=movable)
         else:
-            moves = plan(self._model(), promises, movable=movable, known=self._known())
+            moves = plan(model, promises, movable=movable, known=self._known())
         servers = {s.host.name: s for s in self.world.servers if s.alive}
         for move in moves:
-            self._leases[move.peer_id] = offered(move.peer_id, move.target, move.origin, self.world.now)
+            self._leases[move.peer_id] = offered(move.peer_id, move.target, move.origin, self.world.now, self._turn(move))
             server = servers.get(move.peer_id)
             if server is not None:
                 wait = server.draw.uniform(0, POLL_S)
@@ -170,10 +173,12 @@ class CoordinatorArm:
         for name, held in list(self._leases.items()):
             server, now = servers.get(name), self.world.now
             if server is not None and not server.online:
-                held = self._leases[name] = renewed(held, now, progressed=True)
+                held = self._leases[name] = renewed(held, now, server.loaded(now))
             seen = Span(server.start, server.start + server.size) if server is not None and server.online else None
             ended = end_of(held, seen, now, now)
             if ended is not None:
+                if ended[0] is End.DONE and held.accepted_at is not None:
+                    self._loads.append(now - held.accepted_at)
                 del self._leases[name]
                 self._note_end(name, ended[0])
 
@@ -188,16 +193,29 @@ class CoordinatorArm:
     def _paused(self, name: str) -> bool:
         return self._unfollowed.get(name, (0, 0.0))[1] > self.world.now
 
-    def _promises(self) -> list[Promise]:
-        return [Promise(held.peer_id, held.span) for held in self._leases.values()]
+    def _promises(self, model: Model) -> tuple[Promise, ...]:
+        return promised(self._leases.values(), model, self.world.now, self._usual_s)
+
+    @property
+    def _usual_s(self) -> float:
+        """As `coordinator.leases.usual_load_s` has it."""
+        return median(self._loads[-LAST_LOADS:] or [0.0])
+
+    def _turn(self, move: Move) -> int:
+        """As `coordinator.leases.next_turn` has it."""
+        now, usual_s = self.world.now, self._usual_s
+        slow = (held for held in self._leases.values() if is_slow(held, True, now, usual_s))
+        before = (held for held in slow if held.span.overlaps(move.target))
+        return max((held.turn for held in before), default=-1) + 1 if move.filled else 0
 
     def _deliver(self, server: Server, move: Move) -> None:
         held = self._leases.get(move.peer_id)
         if not server.alive or held is None:
             return
-        others = [promise for promise in self._promises() if promise.peer_id != move.peer_id]
+        model = self._model()
+        others = [promise for promise in self._promises(model) if promise.peer_id != move.peer_id]
         stale = still_useful(
-            self._model(), move.peer_id, move.target, move.origin, others, reason_code=move.reason_code, known=self._known()
+            model, move.peer_id, move.target, move.origin, others, reason_code=move.reason_code, known=self._known()
         )
         if (
             stale is None
@@ -234,7 +252,8 @@ class CoordinatorArm:
         shown = [server for server in self.world.servers if server.noticed]
         moved = {s.host.name: now - s.moved_at for s in shown if s.moved_at is not None}
         ages = {s.host.name: now - s.host.born for s in shown}
-        return Circumstances(ages_s=ages, moved_s_ago=moved, rates=self._rates(ages))
+        reloading = sum(reloads(held, now) for held in self._leases.values())
+        return Circumstances(ages_s=ages, moved_s_ago=moved, rates=self._rates(ages), reloading=reloading)
 
     def _rates(self, ages: dict[str, float]) -> dict[str, float]:
         if self.belief == "reported":

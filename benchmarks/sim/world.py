@@ -35,11 +35,17 @@ class Server:
     noticed: bool = False
     listed: bool = False
     moved_at: float | None = None
+    loads_from: float = 0.0
+    loads_until: float = 0.0
     life: int = 0
 
     @property
     def reported(self) -> float:
         return self.host.rate * (10.0 if self.host.liar else 1.0)
+
+    def loaded(self, now: float) -> float:
+        """The share of its bytes that it reports, 0 to 1."""
+        return min(1.0, (now - self.loads_from) / max(self.loads_until - self.loads_from, 1e-9))
 
 
 @dataclass
@@ -112,7 +118,8 @@ class World:
         server.life += 1
         life = server.life
         wait = 0.0 if ready else server.draw.uniform(*LOAD_S) * self.scene.load_factor
-        self.at(self.now + wait, lambda: self._online(server, life))
+        server.loads_from, server.loads_until = self.now, self.now + wait
+        self.at(server.loads_until, lambda: self._online(server, life))
 
     def leave(self, server: Server) -> None:
         """Stops serving its span, at once."""

@@ -91,9 +91,11 @@ class Adviser:
         if decision is not None:
             return decision
         views = [without(await candidate.view(), self.peer_id) for candidate in self.candidates]
-        sizes = [candidate.num_blocks for candidate in self.candidates]
         # How much each is asked for is not seen from here: all count the same.
-        ranking = choose_model(Demand(view, 1.0, size) for view, size in zip(views, sizes, strict=True))
+        ranking = choose_model(
+            Demand(view, 1.0, candidate.num_blocks, on_disk=suffixes(candidate.on_disk(), view.num_blocks))
+            for view, candidate in zip(views, self.candidates, strict=True)
+        )
         best = self._candidate(ranking[0].prefix)
         view = next(view for view in views if view.prefix == best.prefix)
         placement = choose_span(view, best.num_blocks, pace=best.pace(), on_disk=suffixes(best.on_disk(), view.num_blocks))
@@ -165,7 +167,7 @@ class Adviser:
         size = len(serving) if serving else present.num_blocks
         others = (candidate for candidate in self.candidates if candidate is not present)
         # A serving server moves for what others lack; only an arriving one has the choice of what it has already.
-        kept = sorted(present.on_disk(), key=len, reverse=True)[:MOST_ON_DISK] if serving is None else []
+        kept = _told(present.on_disk()) if serving is None else ()
         return HintRequest(
             peer=self.peer_id,
             model=present.prefix,
@@ -176,8 +178,11 @@ class Adviser:
             est_load_s=present.load_s(size),
             forward_rps=pace.forward_rps if pace else None,
             network_rps=pace.network_rps if pace else None,
-            also=tuple(OtherModel(model=other.prefix, num_blocks_max=other.num_blocks) for other in others),
-            on_disk=tuple(SpanDocument.of(span) for span in kept),
+            also=tuple(
+                OtherModel(model=other.prefix, num_blocks_max=other.num_blocks, on_disk=_told(other.on_disk()))
+                for other in others
+            ),
+            on_disk=kept,
         )
 
     async def _decide_alone(self, present: Candidate, serving: Span) -> Decision | None:
@@ -213,3 +218,8 @@ class Adviser:
         if words != self._last_words:
             self._last_words = words
             log.info(words)
+
+
+def _told(spans: tuple[Span, ...]) -> tuple[SpanDocument, ...]:
+    """The longest, where there are more than are told."""
+    return tuple(SpanDocument.of(span) for span in sorted(spans, key=len, reverse=True)[:MOST_ON_DISK])

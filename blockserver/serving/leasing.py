@@ -44,8 +44,9 @@ class Leases:
         with contextlib.suppress(CoordinatorDown):
             await self._hints.decline(lease, self._peer_id, str(why)[:MAX_REASON_LENGTH], why.not_again_s)
 
-    async def report(self, lease: LeaseDocument | None, progress: float) -> None:
-        """Keeps the lease open while its blocks load."""
+    async def report(self, lease: LeaseDocument | None, progress: float) -> bool:
+        """Keeps the lease open while its blocks load. False where it has run out; who does not answer may still keep it."""
         if lease is not None and self._hints is not None:
             with contextlib.suppress(CoordinatorDown):
-                await self._hints.report_progress(lease, self._peer_id, progress)
+                return (await self._hints.report_progress(lease, self._peer_id, progress)).outcome == "ok"
+        return True

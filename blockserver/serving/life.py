@@ -233,7 +233,9 @@ class BlockServer:
 
     async def _report_loading(self, lease: LeaseDocument | None) -> None:
         while True:
-            await self._leases.report(lease, self.condition().loading or 0.0)
+            if not await self._leases.report(lease, self.condition().loading or 0.0):
+                log.info("the lease has run out; loading goes on, since most of the work is done")
+                lease = None
             await asyncio.sleep(PROGRESS_PERIOD_S)
             log.info(self.condition().in_words())
 

@@ -50,8 +50,8 @@ class Offer:
         return bytes_to_fetch(self.config, span)
 
     def blocks_on_disk(self) -> tuple[Span, ...]:
-        """Of a hub's model, those that were downloaded; of a folder nothing is said: there all are the same."""
-        return blocks_on_disk(self.config, self.facts.num_blocks)
+        """Those that need no download: of a folder all."""
+        return (self.facts.whole,) if self.config.in_folder else blocks_on_disk(self.config, self.facts.num_blocks)
 
 
 Repertoire = tuple[Offer, ...]

@@ -198,4 +198,10 @@ def _advising() -> tuple[Figure, ...]:
             ago(lease_terms.LOADING_LIFE.total_seconds()),
             "A server that says nothing for so long has died.",
         ),
+        Figure(
+            "A missing block waits for one server",
+            ago(lease_terms.PATIENCE_S),
+            "Then the next is asked as well. The first may go on loading.",
+        ),
+        Figure("A server may load for", ago(lease_terms.LONGEST_LOAD_S), "While what it has loaded is on course for that."),
     )

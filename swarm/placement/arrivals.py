@@ -90,7 +90,10 @@ def _best(ground: Ground, unread: Flags, size: int, rate: float, on_disk: Iterab
         start = _around_the_weakest(np.where(unknown, np.inf, ground.throughput), eligible, size)
     else:
         start = int(next(at for at in eligible if changes[at] <= lowest + 1e-9 * abs(lowest)))
-    kept = [span.start for span in on_disk if len(span) >= size and span.start in eligible]
+    kept = {span.start for span in on_disk if len(span) >= size and span.start in eligible}
+    if len(kept) == len(eligible):
+        # Where all of them are there, as in a folder of the whole model, none is the nearer.
+        kept = set()
     phi, blocks = ground.phi(), ground.num_blocks
     near = [at for at in kept if worth(phi + float(changes[at]), blocks) >= worth(phi + lowest, blocks) - CLEARLY]
     start = min(near) if near else start

@@ -82,7 +82,7 @@ def rebalance(
 
     `dark` are blocks with servers on their way and none online yet: until they work, nobody moves but to become their second.
     """
-    reloading = len(promises) if known.reloading is None else known.reloading
+    reloading = sum(not promise.slow for promise in promises) if known.reloading is None else known.reloading
     room = min(ROUND, max(1, int(RELOADING_SHARE * len(holders))) - reloading)
     if room <= 0 or not holders:
         return ()

@@ -24,10 +24,12 @@ def urgency_of(code: ReasonCode) -> Urgency:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """An open lease: `peer_id` has been asked to serve `span` and is not yet seen there."""
+    """An open lease: `peer_id` has been asked to serve `span` and is not yet seen there. `slow` where that takes so long that
+    nobody counts on it any more: it is gone from where it was, keeps no blocks from others, and is not asked to move."""
 
     peer_id: str
     span: Span
+    slow: bool = False
 
 
 @dataclass(frozen=True, slots=True)

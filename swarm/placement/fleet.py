@@ -28,19 +28,23 @@ THROUGHPUT_COUNTS = 0.2
 """How sure a model is to run comes before how fast it does."""
 TRANSFER_PRICE = 0.05
 """In the same unit, times demand. A download of a span's weights takes ten times as long as a reload from disk."""
+ON_DISK_SPARES = 0.9 * TRANSFER_PRICE
+"""What a span is worth besides to a server that need not download it, times demand as well."""
 MOST_TRANSFERS = 3
 """Planned at once: the next round sees what came of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One model, how much it is asked for relative to others, and how many blocks of it would fit the arriving server."""
+    """One model, how much it is asked for relative to others, and how many blocks of it would fit the arriving server, which
+    need not download the spans `on_disk`."""
 
     model: Model
     weight: float
     num_blocks: int
     promises: tuple[Promise, ...] = ()
     known: Circumstances | None = None
+    on_disk: tuple[Span, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,8 @@ class Choice:
 
 
 def choose_model(demands: Iterable[Demand], rates: Mapping[str, float] | None = None) -> tuple[Choice, ...]:
-    """All models with their best placement, the one to serve first: demand times marginal gain, ties in the order given, which
-    is the server's own.
+    """All models with their best placement, the one to serve first: demand times marginal gain and what is spared of a
+    download, ties in the order given, which is the server's own.
 
     `rates` is what the server would give for each prefix, where that is known.
     """
@@ -64,7 +68,7 @@ def choose_model(demands: Iterable[Demand], rates: Mapping[str, float] | None = 
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """`peer_id` leaves `origin` of the model `source` for `placement` in the model `target`. `worth` is what both models gain
-    and lose by it, each times its demand."""
+    and lose by it, and what is spared of a download, each times its demand."""
 
     peer_id: str
     source: str
@@ -76,13 +80,18 @@ class Transfer:
 
 Fits = Callable[[str, str], int]
 """How many blocks of a model a peer could hold: peer id and prefix; 0 where it could not serve that model, or does not say."""
+Disks = Callable[[str, str], tuple[Span, ...]]
+"""What a peer need not download of a model: peer id and prefix. For spans of any length those that end with one count too
+(`swarm.wire.spans.suffixes`)."""
 
 
-def transfers(demands: Sequence[Demand], fits: Fits, movable: Collection[str] | None = None) -> tuple[Transfer, ...]:
+def transfers(
+    demands: Sequence[Demand], fits: Fits, movable: Collection[str] | None = None, disks: Disks = lambda _, __: ()
+) -> tuple[Transfer, ...]:
     """Moves between models, the one that is worth most first, each judged after those before it; none that is worth nothing.
 
     Nobody leaves a block that has no other server online, nor without need: a model whose own servers can fill its holes
-    is theirs to mend. `demands`' `num_blocks` say nothing here.
+    is theirs to mend. `demands`' `num_blocks` and `on_disk` say nothing here.
     """
     now = {demand.model.prefix: demand for demand in demands}
     found: list[Transfer] = []
@@ -93,7 +102,7 @@ def transfers(demands: Sequence[Demand], fits: Fits, movable: Collection[str] | 
             if _needs_others(target, movable)
             for source in now.values()
             if source is not target and not find_holes(source.model, source.promises)
-            for option in _options(source, target, fits, movable)
+            for option in _options(source, target, fits, movable, disks)
         ]
         best = min(options, key=lambda option: (-option.worth, option.target, option.peer_id), default=None)
         if best is None or best.worth <= TRANSFER_PRICE:
@@ -147,24 +156,26 @@ def why_transferred(transfer: Transfer) -> str:
 
 
 def _needs_others(demand: Demand, movable: Collection[str] | None) -> bool:
+    # With how many blocks its own servers would go changes nothing: who may leave at all can fill one.
     return bool(find_holes(demand.model, demand.promises)) and not mend(demand.model, demand.promises, movable=movable)
 
 
-def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str] | None) -> Iterator[Transfer]:
+def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str] | None, disks: Disks) -> Iterator[Transfer]:
     """Every server of `source` that may leave, at its best place in `target`."""
     holders = planned(source.model, source.promises, source.known.rates if source.known else None)
     promised = {promise.peer_id for promise in source.promises}
     here = {server.peer_id for server in target.model.servers} | {promise.peer_id for promise in target.promises}
     ground = survey(source.model.num_blocks, holders, source.known)
     rows = {holder.peer_id: row for row, holder in enumerate(holders)}
-    places: dict[int, Choice] = {}
+    places: dict[tuple[int, tuple[Span, ...]], Choice] = {}
     for donor in safe_donors(source.model, holders, promised, movable):
         blocks = fits(donor.peer_id, target.model.prefix) if donor.peer_id not in here else 0
         if blocks <= 0:
             continue
-        if blocks not in places:
-            places[blocks] = _choice(replace(target, num_blocks=blocks), None)
-        choice = places[blocks]
+        able = blocks, disks(donor.peer_id, target.model.prefix)
+        if able not in places:
+            places[able] = _choice(replace(target, num_blocks=blocks, on_disk=able[1]), None)
+        choice = places[able]
         if choice.placement.reason_code is not ReasonCode.HOLE:
             continue
         loss = source.weight * gained(ground, rows[donor.peer_id])
@@ -174,17 +185,19 @@ def _options(source: Demand, target: Demand, fits: Fits, movable: Collection[str
 
 
 def _choice(demand: Demand, rate: float | None) -> Choice:
-    placement = choose_span(demand.model, demand.num_blocks, demand.promises, known=demand.known, rate=rate)
+    known, disk = demand.known, demand.on_disk
+    placement = choose_span(demand.model, demand.num_blocks, demand.promises, known=known, rate=rate, on_disk=disk)
+    spared = ON_DISK_SPARES if any(span.covers(placement.span) for span in disk) else 0.0
     if placement.reason_code is ReasonCode.HOLE:
         holes = {block for hole in find_holes(demand.model, demand.promises) for block in hole}
         filled = sum(block in holes for block in placement.span)
-        return Choice(demand.model.prefix, placement, demand.weight * HOLE_GAIN * filled / (len(holes) or 1))
-    holders = planned(demand.model, demand.promises, demand.known.rates if demand.known else None)
+        return Choice(demand.model.prefix, placement, demand.weight * (HOLE_GAIN * filled / (len(holes) or 1) + spared))
+    holders = planned(demand.model, demand.promises, known.rates if known else None)
     # By span and id, as `planned` leaves them; no peer has this id.
     arriving = Holder("", placement.span, False, rate)
     together = sorted([*holders, arriving], key=lambda holder: (holder.span, holder.peer_id))
-    ground = survey(demand.model.num_blocks, together, demand.known)
-    return Choice(demand.model.prefix, placement, demand.weight * gained(ground, together.index(arriving)))
+    ground = survey(demand.model.num_blocks, together, known)
+    return Choice(demand.model.prefix, placement, demand.weight * (gained(ground, together.index(arriving)) + spared))
 
 
 def gained(ground: Ground, row: int) -> float:

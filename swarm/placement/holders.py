@@ -23,21 +23,32 @@ class Holder(NamedTuple):
 
 
 def planned(model: Model, promises: Iterable[Promise], rates: Mapping[str, float] | None = None) -> list[Holder]:
-    """A promised server is gone from where it is now, and not yet online. `rates` take the place of what records say."""
-    moving = {promise.peer_id: promise.span for promise in promises}
+    """A promised server is gone from where it is now, and not yet online; a slow one is nowhere. `rates` take the place of what
+    records say."""
+    moving = {promise.peer_id: promise for promise in promises}
     believed = rates or {}
     said = {server.peer_id: believed.get(server.peer_id, server.record.throughput) for server in model.servers}
     holders = [
         Holder(server.peer_id, span, server.state is PeerState.ONLINE, said[server.peer_id])
-        for server in model.servers
-        if holds(server) and server.peer_id not in moving and (span := inside(server.span, model)) is not None
+        for server in _counted(model, moving)
+        if (span := inside(server.span, model)) is not None
     ]
     holders += [
-        Holder(peer_id, span, False, said.get(peer_id, believed.get(peer_id)))
-        for peer_id, promised in moving.items()
-        if (span := inside(promised, model)) is not None
+        Holder(promise.peer_id, span, False, said.get(promise.peer_id, believed.get(promise.peer_id)))
+        for promise in moving.values()
+        if not promise.slow and (span := inside(promise.span, model)) is not None
     ]
     return sorted(holders, key=_order)
+
+
+def _counted(model: Model, moving: Collection[str]) -> list[Server]:
+    """Servers that hold their blocks, and make no promise. One that has said for long that it loads holds none that nobody has
+    online."""
+    found = [server for server in model.servers if holds(server) and server.peer_id not in moving]
+    if not any(server.slow for server in found):
+        return found
+    online = {block for server in found if server.state is PeerState.ONLINE for block in server.span}
+    return [server for server in found if not server.slow or all(block in online for block in server.span)]
 
 
 def holds(server: Server) -> bool:

@@ -118,6 +118,8 @@ class OtherModel(Posted):
 
     model: PrefixText
     num_blocks_max: BlockCount
+    on_disk: Annotated[tuple[SpanDocument, ...], Field(max_length=MOST_ON_DISK)] = ()
+    """Blocks of it that need no download, the longest spans of them where there are more."""
 
 
 class HintRequest(Posted):
@@ -141,8 +143,7 @@ class HintRequest(Posted):
     also: Annotated[tuple[OtherModel, ...], Field(max_length=MOST_ALSO)] = ()
     """Models that the operator offers besides. A lease may be for one of them, and for no other."""
     on_disk: Annotated[tuple[SpanDocument, ...], Field(max_length=MOST_ON_DISK)] = ()
-    """Blocks of `model` that an arriving server need not download, the longest spans of them where there are more. Empty
-    where nothing is ever downloaded."""
+    """Blocks of `model` that an arriving server need not download, the longest spans of them where there are more."""
 
     @model_validator(mode="after")
     def _each_model_once(self) -> Self:
@@ -154,6 +155,11 @@ class HintRequest(Posted):
     def offered(self) -> dict[str, int]:
         """How many blocks fit, by model; the one that is asked about first."""
         return {self.model: self.num_blocks_max} | {other.model: other.num_blocks_max for other in self.also}
+
+    @property
+    def disk(self) -> dict[str, tuple[SpanDocument, ...]]:
+        """What need not be downloaded, by model."""
+        return {self.model: self.on_disk} | {other.model: other.on_disk for other in self.also}
 
 
 class LeaseDocument(BaseModel):
@@ -181,7 +187,7 @@ class LeaseDocument(BaseModel):
     cost_s: float | None = None
     """Seconds for which the server will serve nothing, where it said how long it loads."""
     deadline_s: float | None = None
-    """Once accepted: seconds after which the lease ends, whatever is reported."""
+    """Once accepted: seconds after which the lease ends where no progress, or too little, is reported."""
 
     def to_span(self) -> Span:
         return Span(self.start, self.end)
@@ -215,7 +221,7 @@ class LeaseReply(BaseModel):
 
 
 class LeaseStep(Posted):
-    """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1."""
+    """What a server reports about its lease; `progress` is the share of bytes loaded, 0 to 1, and more each time."""
 
     peer: PeerIdText
     progress: Annotated[float, Field(ge=0, le=1)] = 0.0

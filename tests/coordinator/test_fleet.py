@@ -20,7 +20,16 @@ from monitor.history.models import Incident
 from monitor.queries import watch_everyone
 from swarm.placement import Placement, find_holes
 from swarm.snapshot import Model, PeerState
-from swarm.wire.hints import HintAnswer, LeaseReply, LeaseStep, ReasonCode, SpanDocument, Urgency
+from swarm.wire.hints import (
+    HintAnswer,
+    HintRequest,
+    LeaseReply,
+    LeaseStep,
+    OtherModel,
+    ReasonCode,
+    SpanDocument,
+    Urgency,
+)
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, question, seen
 from tests.swarms import model, peer_id, server
@@ -140,6 +149,33 @@ def test_a_spare_server_is_asked_to_change_with_the_reason_and_who_stays() -> No
     assert (left["model"], left["left"]) == ("rich", 2)
     assert {item["peer_id"] for item in left["staying"]} == {peer_id("r1"), peer_id("r2")}
     assert "without this server blocks 0–3 have no server" in lease.inputs["candidates"][0]["objection"]
+
+
+def with_disk(name: str, serving: Span | None, prefix: str, other: str, *kept: Span) -> HintRequest:
+    there = tuple(SpanDocument.of(span) for span in kept)
+    also = (OtherModel(model=other, num_blocks_max=8, on_disk=there),)
+    return question(name, 8, serving, prefix).model_copy(update={"also": also})
+
+
+def test_who_has_the_other_model_on_its_disk_is_asked_before_who_must_download_it() -> None:
+    for name in ("r0", "r1", "r2"):
+        kept = (WHOLE,) if name == "r2" else ()
+        followers.note_heartbeat(SWARM, with_disk(name, WHOLE, "rich", "poor", *kept), now())
+    seen(RICH, POOR)
+    told = [hints.answer(SWARM, with_disk(name, WHOLE, "rich", "poor"), now()) for name in ("r0", "r1")]
+    assert [(answer.lease, answer.reason_code) for answer in told] == [(None, ReasonCode.OTHER_SERVER_MOVES)] * 2
+    answer = hints.answer(SWARM, with_disk("r2", WHOLE, "rich", "poor", WHOLE), now())
+    assert answer.lease is not None and answer.lease.model == "poor"
+
+
+def test_an_arrival_is_given_the_model_and_the_blocks_that_it_has() -> None:
+    other = replace(RICH, prefix="other", servers=tuple(server(name, 0, 8) for name in ("o0", "o1", "o2")))
+    seen(RICH, other)
+    assert ask("new", serving=None, also={"other": 8}).model == "rich", "they gain alike, and it stands first in the list"
+    asked = with_disk("newer", None, "rich", "other", Span(2, 6))
+    small = asked.also[0].model_copy(update={"num_blocks_max": 4})
+    answer = hints.answer(SWARM, asked.model_copy(update={"also": (small,)}), now())
+    assert answer.lease is not None and (answer.model, answer.lease.to_span()) == ("other", Span(2, 6))
 
 
 def test_only_what_a_server_offers_is_asked_of_it() -> None:

@@ -145,12 +145,23 @@ def test_asking_renews_an_accepted_lease_up_to_its_deadline() -> None:
     assert Lease.objects.get().expires_at == renewed.deadline_at
 
 
+def test_a_server_that_begins_anew_may_report_less_than_before() -> None:
+    """It was restarted: what it had loaded is gone, and no more time is given."""
+    lease = accepted()
+    assert leases.renew(lease, now(), 0.8)
+    before = Lease.objects.get()
+    assert accept(before).outcome == "ok"
+    again = Lease.objects.get()
+    assert (again.progress, again.accepted_at, again.deadline_at) == (0.0, before.accepted_at, before.deadline_at)
+    assert leases.renew(again, now(), 0.1) and Lease.objects.get().progress == 0.1
+
+
 def test_a_server_that_fell_silent_while_loading_gives_the_blocks_back() -> None:
     lease = accepted()
     leases.settle(SWARM, HOLED, now(), lease.expires_at + timedelta(seconds=1))
     broken = Lease.objects.get()
     assert broken.outcome == Outcome.BROKEN_OFF
-    assert leases.open_promises(SWARM, "tiny-hf") == ()
+    assert leases.open_promises(SWARM, HOLED, now()) == ()
     assert ask("a", Span(0, 12)).lease is not None, "and the next server has them"
 
 

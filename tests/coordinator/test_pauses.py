@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 import pytest
 from django.db.models import F
 
-from coordinator import hints, known, lease_terms, leases
+from coordinator import followers, hints, known, lease_terms, leases, pauses, unasked
 from coordinator.models import Follower, Lease, Phase
+from swarm.placement import Circumstances
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, LeaseStep, ReasonCode, Urgency
 from swarm.wire.spans import Span
@@ -110,11 +111,13 @@ def test_a_lease_whose_progress_moves_stands_past_that_time() -> None:
         pass_time(60.0)
         leases.settle(SWARM, HOLED, now(), now())
     assert Lease.objects.get().phase == Phase.ACCEPTED
-    for _ in range(9):
-        assert leases.renew(lease, now(), progress=14 / 20)
+    for minute in range(9):
+        assert leases.renew(lease, now(), progress=(14 - minute % 2) / 20)
         pass_time(60.0)
     leases.settle(SWARM, HOLED, now(), now())
-    assert Lease.objects.get().phase == Phase.EXPIRED, "the same figure for ten minutes is no progress"
+    assert Lease.objects.get().phase == Phase.EXPIRED, (
+        "no more than before for ten minutes is no progress, back and forth is none"
+    )
 
 
 def test_an_arrival_that_kept_no_promise_is_told_where_to_go_and_holds_nothing() -> None:
@@ -224,6 +227,24 @@ def test_a_heartbeat_does_not_undo_a_pause() -> None:
     kept = declined(Lease.objects.get(), "pinned", timedelta(hours=1)).not_before
     asks("d", Span(0, 12))
     assert Follower.objects.get(peer_id=peer_id("d")).not_before == kept
+
+
+@pytest.mark.parametrize("fills_hole", [True, False])
+@pytest.mark.parametrize("sessions", [0, 2])
+@pytest.mark.parametrize("pause_s", [None, -60.0, 60.0])
+@pytest.mark.parametrize("elective_s", [None, -60.0, 60.0])
+def test_whom_the_plan_counts_on_who_is_asked_and_what_others_are_told_is_one_rule(
+    fills_hole: bool, sessions: int, pause_s: float | None, elective_s: float | None
+) -> None:
+    seen(HOLED)
+    asks("a", Span(0, 12))
+    at = now()
+    until, elective = (None if s is None else at + timedelta(seconds=s) for s in (pause_s, elective_s))
+    Follower.objects.update(sessions=sessions, not_before=until, elective_not_before=elective)
+    counted = peer_id("a") in followers.movable(SWARM, "tiny-hf", at, elective=not fills_hole)
+    told_itself = pauses.why_not_asked(Follower.objects.get(), fills_hole, at)
+    told_others = unasked.why_not(unasked.Asked(SWARM, "tiny-hf", fills_hole, at), [peer_id("a")], Circumstances())
+    assert counted == (told_itself is None) == (not told_others)
 
 
 def offered_elective() -> Lease:

@@ -11,12 +11,14 @@ from django.core.cache import cache
 from django.test import Client
 
 from coordinator import followers, hints, leases, limits
+from coordinator.lease_terms import LEAST_LOADING_LIMIT_S, LONGEST_LOAD_S
 from coordinator.models import Follower, Lease, Phase, Tally
 from coordinator.signatures import NONCE_LIFE_S
 from swarm.wire.hints import LeaseStep
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, seen
 from tests.coordinator.signing import Peer, fresh_nonce, signed_server
+from tests.coordinator.test_pauses import pass_time
 from tests.swarms import model
 
 pytestmark = pytest.mark.django_db
@@ -200,12 +202,37 @@ def test_a_promise_that_is_not_kept_ends_whatever_is_reported(d: Peer) -> None:
     lease = d.ask(Span(0, 12))["lease"]
     d.step(lease["id"], "accept")
     start, kept = now(), Lease.objects.get()
-    for minutes in range(2, 120, 2):
-        if not leases.renew(kept, start + timedelta(minutes=minutes), 0.5):
+    for minutes in range(2, 24 * 60, 2):
+        if not leases.renew(kept, start + timedelta(minutes=minutes), 0.5 + minutes / 10_000):
             break
-    assert minutes * 60 <= lease["deadline_s"] + 120
+    assert minutes * 60 <= LONGEST_LOAD_S + 120
     leases.settle(SWARM, HOLED, start, start + timedelta(minutes=minutes))
     assert (Lease.objects.get().phase, Lease.objects.get().close_reason) == (Phase.EXPIRED, "not online by the deadline")
+
+
+@pytest.mark.parametrize("est_load_s", [None, 3_600.0, 86_400.0])
+def test_made_up_progress_and_a_made_up_load_time_keep_a_hole_shut_for_ten_minutes(
+    client: Client, est_load_s: float | None
+) -> None:
+    liar, honest = Peer("liar", client), Peer("new", client)
+    seen(HOLED)
+    answer = liar.post("/hint", liar.question().model_copy(update={"est_load_s": est_load_s})).json()
+    liar.step(answer["lease"]["id"], "accept")
+    for minute in range(1, 11):
+        pass_time(60.0)
+        liar.step(answer["lease"]["id"], "progress", progress=minute / 11)
+        seen(HOLED)
+        assert (hints.look(SWARM, honest.question(), now(), "").reason_code == "hole") == (minute == 10)
+    assert honest.ask()["lease"] is not None
+
+
+def test_a_progress_that_is_on_course_for_ever_holds_no_other_move_up(d: Peer) -> None:
+    lease = d.ask(Span(0, 12))["lease"]
+    d.step(lease["id"], "accept")
+    assert leases.reloading(SWARM, "tiny-hf", now()) == 1
+    pass_time(LEAST_LOADING_LIMIT_S)
+    Lease.objects.update(expires_at=now() + timedelta(minutes=3))
+    assert leases.reloading(SWARM, "tiny-hf", now()) == 0
 
 
 def test_a_body_that_is_too_long_is_refused(client: Client) -> None:

@@ -16,7 +16,7 @@ from monitor.published import CrawlFacts, Published
 from swarm.coverage import coverage
 from swarm.placement import find_holes
 from swarm.placement.decisions import Promise
-from swarm.snapshot import LOADING_LIMIT_S, Entry, Model, Outcome, PeerState, Reading, Server, Snapshot, Visit
+from swarm.snapshot import LOADING_LIMIT_S, SLOW_AFTER_S, Entry, Model, Outcome, PeerState, Reading, Server, Snapshot, Visit
 from swarm.wire.keys import block_uid
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
@@ -241,11 +241,13 @@ async def test_a_peer_that_says_for_too_long_that_it_loads_holds_no_block_any_mo
     world = World({"a": Span(0, 3), "loader": None})
     world.write("loader", Span(3, 6), ServerState.JOINING)
     assert find_holes(await world.crawl()) == ()
-    assert find_holes(await world.crawl(LOADING_LIMIT_S)) == (), "it may still come"
-    model = await world.crawl()
-    assert find_holes(model) == HOLE and coverage(model).holes == HOLE
+    assert find_holes(await world.crawl(SLOW_AFTER_S)) == (), "it may still come"
+    assert find_holes(await world.crawl()) == HOLE, "others are asked as well"
+    assert (await world.server("loader")).awaited, "and people are told that it loads"
+    model = await world.crawl(LOADING_LIMIT_S - SLOW_AFTER_S)
+    assert find_holes(model) == HOLE and coverage(model).holes == HOLE and not (await world.server("loader")).awaited
     promise = Promise(peer_id("loader"), Span(3, 6))
-    assert find_holes(model, [promise]) == (), "a lease counts as long as it stands"
+    assert find_holes(model, [promise]) == (), "a lease counts by its own terms"
     world.served["loader"] = Span(3, 6)
     world.write("loader", Span(3, 6))
     assert (await world.server("loader")).state is PeerState.ONLINE, "it has come after all"

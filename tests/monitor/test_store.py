@@ -16,7 +16,7 @@ from monitor.models import KEPT_FOR, Crawl, CrawlOutcome, CrawlQuerySet, ServerR
 from monitor.queries import known_models, latest_snapshot, watch
 from monitor.store import store
 from swarm.placement import find_holes
-from swarm.snapshot import LOADING_LIMIT_S, Dropped, Model, Outcome, PeerState, Server, Snapshot
+from swarm.snapshot import LOADING_LIMIT_S, SLOW_AFTER_S, Dropped, Model, Outcome, PeerState, Server, Snapshot
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
 from tests.monitor.seeding import NOW, SWARM, announced, failure, online, report, seed, unreachable, visited
@@ -47,14 +47,14 @@ def first_seen_now(server: Server) -> Server:
 def test_a_server_that_loads_is_waited_for_where_somebody_is_there_and_as_long_as_a_lease_may_stand(
     outcome: Outcome, waited: bool
 ) -> None:
-    for after in (0.0, LOADING_LIMIT_S, LOADING_LIMIT_S + 30):
+    for after in (0.0, SLOW_AFTER_S, SLOW_AFTER_S + 30, LOADING_LIMIT_S, LOADING_LIMIT_S + 30):
         at = NOW + after
         seed(model(6, online("a", 0, 3, at=at), visited(announced("b", 3, 6, PeerState.JOINING), outcome, at=at)), at=at)
         (seen,) = published(at).snapshot.models
         (loading,) = (server for server in seen.servers if server.state is PeerState.JOINING)
         assert loading.loading_since == NOW
         assert loading.awaited is (waited and after <= LOADING_LIMIT_S)
-        assert find_holes(seen) == (() if loading.awaited else (Span(3, 6),))
+        assert find_holes(seen) == (() if waited and after <= SLOW_AFTER_S else (Span(3, 6),))
 
 
 def test_a_snapshot_comes_back_as_it_went_in() -> None:

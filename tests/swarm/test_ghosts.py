@@ -6,8 +6,8 @@ import pytest
 
 from swarm.placement import find_holes, plan
 from swarm.snapshot import (
-    LOADING_LIMIT_S,
     MAX_RECORD_LIFE_S,
+    SLOW_AFTER_S,
     Entry,
     Model,
     Outcome,
@@ -56,12 +56,12 @@ def test_a_server_that_was_killed_while_it_loaded_holds_its_blocks_until_its_rec
     assert move.target == Span(14, 28) and move.peer_id in {peer_id("a"), peer_id("b")}
 
 
-def test_a_server_without_coordinator_waits_no_longer_for_others_that_say_that_they_load_than_a_lease_stands() -> None:
+def test_a_server_without_coordinator_waits_half_an_hour_for_others_that_say_that_they_load_blocks_of_nobody() -> None:
     """Its own view believes what is announced; anyone may announce for ten years that somebody loads."""
     ghost = announced("ghost", Span(14, 28), ServerState.JOINING, NOW + 10 * 365 * 86_400)
     before: dict[str, dict[str, Server]] = {}
     found = []
-    for at in (NOW, NOW + LOADING_LIMIT_S, NOW + LOADING_LIMIT_S + 1):
+    for at in (NOW, NOW + SLOW_AFTER_S, NOW + SLOW_AFTER_S + 1):
         model = assemble("main", at, {"m": ModelRecord(28, None)}, {"m": Reading(ghost)}, None, known=before).models[0]
         before = {"m": {server.peer_id: server for server in model.servers}}
         found.append(find_holes(model))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from swarm.placement import Circumstances, Demand, Pace, choose_model, choose_span
 from swarm.wire.hints import ReasonCode
-from swarm.wire.spans import Span
+from swarm.wire.spans import Span, suffixes
 from tests.swarms import model, peer_id, server
 
 HELD = [server(f"{start}{copy}", start, start + 2, throughput=20.0) for start in (0, 2, 4) for copy in range(3)]
@@ -30,6 +30,11 @@ def test_among_equals_the_blocks_on_disk_are_taken() -> None:
     assert choose_span(swarm, 2, on_disk=[Span(4, 6)]).span == Span(4, 6)
     lacking = model(6, *HELD[:8])
     assert choose_span(lacking, 2, on_disk=[Span(0, 2)]).span == Span(4, 6), "a thin spot is worth more than a download"
+
+
+def test_where_the_whole_model_is_on_the_disk_it_is_no_reason_for_any_blocks() -> None:
+    swarm = model(8, server("a", 0, 8), server("b", 0, 8), server("c", 0, 7))
+    assert choose_span(swarm, 2, on_disk=suffixes([Span(0, 8)], 8)) == choose_span(swarm, 2)
 
 
 def test_a_shorter_span_is_served_where_its_speed_is_worth_more() -> None:

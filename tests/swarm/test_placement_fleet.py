@@ -13,7 +13,7 @@ from swarm.placement.fleet import THROUGHPUT_COUNTS, gained, objection, why_chos
 from swarm.placement.holders import planned, stand_in
 from swarm.placement.objective import survey, worth
 from swarm.snapshot import Model, PeerState
-from swarm.wire.spans import Span
+from swarm.wire.spans import Span, suffixes
 from tests.strategies import crowds
 from tests.swarms import model, peer_id, server
 
@@ -96,6 +96,57 @@ def test_where_models_gain_alike_the_server_s_own_order_decides() -> None:
         ranking = choose_model(demands)
         assert ranking[0].prefix == demands[0].model.prefix
         assert "it gains no less by this server than" in why_chosen(ranking)
+
+
+def test_of_models_that_gain_alike_the_one_on_the_disk_is_served_with_the_blocks_that_are_there() -> None:
+    first, second = (named(name, model(8, server("a", 0, 8), server("b", 0, 8))) for name in ("first", "second"))
+    here = suffixes([Span(2, 6)], 8)
+    ranking = choose_model([Demand(first, 1.0, 4), Demand(second, 1.0, 4, on_disk=here)])
+    assert (ranking[0].prefix, ranking[0].placement.span) == ("second", Span(2, 6))
+    partly = choose_model([Demand(first, 1.0, 4), Demand(second, 1.0, 4, on_disk=suffixes([Span(2, 5)], 8))])
+    assert partly[0].prefix == "first", "three blocks of four spare no download"
+
+
+def test_a_disk_makes_up_for_no_model_that_needs_the_server_more_and_for_none_that_nobody_wants() -> None:
+    rich_on_disk = Demand(RICH, 1.0, 4, on_disk=suffixes([Span(0, 8)], 8))
+    assert choose_model([rich_on_disk, Demand(BROKEN, 1.0, 4)])[0].prefix == "broken"
+    unwanted = replace(rich_on_disk, weight=0.0)
+    other = named("other", RICH)
+    assert choose_model([unwanted, Demand(other, 1.0, 4)])[0].prefix == "other"
+
+
+def test_the_one_is_asked_to_change_that_has_the_other_model_on_its_disk() -> None:
+    demands = [Demand(RICH, 1.0, 1), Demand(BROKEN, 1.0, 1)]
+    for name in ("r0", "r1", "r2", "r3"):
+        (move,) = transfers(demands, everyone, disks=lambda peer, prefix, name=name: disk_of(peer, prefix, name))  # type: ignore[misc]
+        assert move.peer_id == peer_id(name)
+
+
+def disk_of(peer: str, prefix: str, name: str) -> tuple[Span, ...]:
+    return suffixes([Span(4, 8)], 8) if (peer, prefix) == (peer_id(name), "broken") else ()
+
+
+@settings(max_examples=40, deadline=None)
+@given(crowds(), crowds(), st.data())
+def test_nobody_is_given_more_blocks_of_a_model_than_fit_it_nor_a_model_that_it_cannot_serve(
+    one: Model, other: Model, data: st.DataObject
+) -> None:
+    """Blocks of two models are of two sizes, whatever a server serves now and whatever lies on its disk."""
+    renamed = tuple(replace(s, peer_id=peer_id(s.peer_id)) for s in other.servers)
+    models = {"one": named("one", one), "other": named("other", replace(other, servers=renamed))}
+    ids = [s.peer_id for m in models.values() for s in m.servers]
+    fits = {(name, prefix): data.draw(st.integers(0, 6)) for name in ids for prefix in models}
+    starts = st.integers(0, 5)
+    there = {key: tuple(Span(at, at + 6) for at in data.draw(st.lists(starts, max_size=2))) for key in fits}
+    demands = [Demand(m, 1.0, 1) for m in models.values()]
+    for move in transfers(demands, lambda *key: fits[key], disks=lambda *key: there[key]):
+        assert 0 < len(move.placement.span) <= fits[move.peer_id, move.target]
+        assert move.placement.span.end <= models[move.target].num_blocks
+    sizes = {prefix: data.draw(st.integers(0, 6)) for prefix in models}
+    ranking = choose_model(Demand(m, 1.0, sizes[p], on_disk=(Span(0, 9),)) for p, m in models.items())
+    assert {choice.prefix for choice in ranking} == {prefix for prefix, size in sizes.items() if size}
+    for choice in ranking:
+        assert 0 < len(choice.placement.span) <= sizes[choice.prefix]
 
 
 def test_a_transfer_is_looked_at_again_in_both_models() -> None:

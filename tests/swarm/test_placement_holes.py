@@ -7,6 +7,7 @@ from dataclasses import replace
 from hypothesis import given
 
 from swarm.placement import Move, Promise, find_holes, mend, plan, repair, still_useful, urgency_of
+from swarm.placement.holders import planned
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.hints import ReasonCode, Urgency
 from swarm.wire.spans import Span
@@ -103,3 +104,33 @@ def test_following_a_mend_step_by_step_comes_to_rest(swarm: Model) -> None:
 @given(models())
 def test_without_circumstances_a_plan_is_the_mend_of_its_holes(swarm: Model) -> None:
     assert plan(swarm) == mend(swarm)
+
+
+def slow(one: Server) -> Server:
+    return replace(one, slow=True)
+
+
+def test_who_has_loaded_for_long_keeps_no_hole_shut_and_counts_where_others_serve() -> None:
+    at_hole, beside = server("l", 4, 8, PeerState.JOINING), server("l", 0, 4, PeerState.JOINING)
+    online = (server("a", 0, 4), server("b", 0, 4), server("c", 0, 4))
+    assert find_holes(model(8, *online, at_hole)) == ()
+    assert find_holes(model(8, *online, slow(at_hole))) == (Span(4, 8),)
+    assert planned(model(8, *online, slow(beside)), ()) == planned(model(8, *online, beside), ())
+
+
+def test_a_promise_that_takes_long_is_nowhere_and_its_server_is_not_asked() -> None:
+    swarm = model(8, server("a", 0, 4), server("b", 0, 4), server("c", 0, 4), server("a2", 0, 4))
+    late = Promise(peer_id("a"), Span(4, 8), slow=True)
+    assert find_holes(swarm, [late]) == (Span(4, 8),)
+    (move,) = mend(swarm, [late])
+    assert move.peer_id != late.peer_id and move.filled == (4, 5, 6, 7)
+    assert not mend(swarm, [late], movable={late.peer_id})
+    assert not mend(model(8, *swarm.servers[:2]), [late]), "the other one has become the last on its blocks"
+
+
+@given(models())
+def test_a_plan_with_slow_promises_is_the_plan_without_their_servers(swarm: Model) -> None:
+    ids = sorted(s.peer_id for s in swarm.servers)[:2]
+    late = [Promise(name, Span(0, 1), slow=True) for name in ids]
+    rest = replace(swarm, servers=tuple(s for s in swarm.servers if s.peer_id not in ids))
+    assert mend(swarm, late) == mend(rest)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 
 from blockserver.model.blocks import SpanModule
 from blockserver.rpc.reachability import ReachabilityProtocol
-from blockserver.serving import loading
+from blockserver.serving import life, loading
 from blockserver.serving.server import serve
 from swarm.dht.reading import read_index
 from swarm.errors import LocalError, Unreachable
@@ -97,6 +97,27 @@ async def test_progress_is_told_while_blocks_load_and_the_truth_afterwards(folde
         assert (answer["cache_tokens"], answer["cache_tokens_available"]) == (4096, 2 * 4 * 4096)
         assert answer["inference_rps"] > 0 and answer["forward_rps"] > 0 and answer["network_rps"] is None
         assert answer["dht_client_mode"] is False
+
+
+async def test_loading_goes_on_when_the_lease_has_run_out(
+    folder: Path, loads: Loads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was downloaded is paid for. The coordinator is not told of a lease any more that it has closed."""
+    caplog.set_level(logging.INFO)
+    monkeypatch.setattr(life, "PROGRESS_PERIOD_S", 0.01)
+    loads.gate.clear()
+    with coordinator() as told:
+        told.answers["/api/v1/hint"] = move(0, 4)
+        told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "ok", "reason": "…"}
+        told.answers["/api/v1/lease/lease-1/progress"] = {"outcome": "stale", "reason": "the lease has run out or is closed"}
+        async with nodes(1) as (boot,), reader_of(boot) as reader:
+            async with serving(await config(boot, folder, num_blocks=4, coordinator=told.url, state_dir=tmp_path)):
+                await eventually(lambda: caplog.messages.count("joining: loading blocks 0–3 of tiny, 62 %") >= 5)
+                assert len(said(told, "progress")) == 1
+                assert "the lease has run out; loading goes on, since most of the work is done" in caplog.messages
+                told.answers["/api/v1/hint"] = STAY
+                loads.gate.set()
+                await until(reader, online(Span(0, 4)))
 
 
 async def test_blocks_that_give_no_numbers_never_go_online(folder: Path, loads: Loads) -> None:

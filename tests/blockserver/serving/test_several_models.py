@@ -99,6 +99,10 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
     return Gate(monkeypatch)
 
 
+ALL = {"on_disk": [{"start": 0, "end": 6}]}
+"""Of a model in a folder."""
+
+
 async def test_it_changes_its_model_for_a_lease_and_serves_and_announces_one_at_a_time(
     folder: Path, other: Path, gate: Gate, tmp_path: Path
 ) -> None:
@@ -121,7 +125,7 @@ async def test_it_changes_its_model_for_a_lease_and_serves_and_announces_one_at_
                 assert (await read_index(reader))[0] == {"tiny": ModelRecord(6, None)}, "what it only offers is not announced"
                 assert json.loads(ready.read_text())["model"] == "tiny"
                 asked = said(told, "hint")[-1]
-                assert (asked["model"], asked["also"]) == ("tiny", [{"model": "other", "num_blocks_max": 4}])
+                assert (asked["model"], asked["also"]) == ("tiny", [{"model": "other", "num_blocks_max": 4, **ALL}])
 
                 gate.open.clear()
                 told.answers["/api/v1/hint"] = move(2, 6, "other")
@@ -143,7 +147,7 @@ async def test_it_changes_its_model_for_a_lease_and_serves_and_announces_one_at_
                 await eventually(lambda: len(said(told, "hint")) > later)
                 asked = said(told, "hint")[-1]
                 assert (asked["model"], asked["current"]) == ("other", {"start": 2, "end": 6})
-                assert asked["also"] == [{"model": "tiny", "num_blocks_max": 4}]
+                assert asked["also"] == [{"model": "tiny", "num_blocks_max": 4, **ALL}]
                 told_ready = json.loads(ready.read_text())
                 assert (told_ready["model"], told_ready["span"]) == ("other", [2, 6])
                 seen = await until(reader, lambda seen: bool(seen.servers))
@@ -190,11 +194,11 @@ async def test_without_a_coordinator_an_arrival_goes_where_it_is_needed_most(fol
 # --------------------------------------------------------------------------------------------------------- adviser, alone
 
 
-def candidate(prefix: str, swarm: Model) -> Candidate:
+def candidate(prefix: str, swarm: Model, on_disk: tuple[Span, ...] = ()) -> Candidate:
     async def view() -> Model:
         return replace(swarm, prefix=prefix)
 
-    return Candidate(prefix, 8, view)
+    return Candidate(prefix, 8, view, on_disk=lambda: on_disk)
 
 
 def adviser(*candidates: Candidate, hints: HintClient | None = None) -> Adviser:
@@ -209,6 +213,24 @@ async def test_a_serving_server_without_a_coordinator_stays_with_its_model() -> 
     assert arrived.placement.reason == "second: blocks 0–7 have no server; it gains more by this server than first"
     for _ in range(3):
         assert await alone.reconsider("first", Span(0, 8)) is None
+
+
+async def test_of_models_that_need_it_alike_a_server_alone_takes_the_one_on_its_disk() -> None:
+    whole = model(8, server("a", 0, 8), server("b", 0, 8))
+    assert (await adviser(candidate("first", whole), candidate("second", whole)).arrive()).prefix == "first"
+    there = adviser(candidate("first", whole), candidate("second", whole, (Span(0, 8),)))
+    assert (await there.arrive()).prefix == "second"
+
+
+async def test_a_question_says_what_of_the_other_models_needs_no_download_also_while_serving() -> None:
+    whole = model(8, server("me", 0, 8), server("a", 0, 8))
+    with coordinator() as told:
+        async with HintClient(told.url) as hints:
+            asking = adviser(candidate("first", whole), candidate("second", whole, (Span(5, 6), Span(0, 4))), hints=hints)
+            await asking.reconsider("first", Span(0, 8))
+    (_, asked), *_ = told.asked
+    kept = [{"start": 0, "end": 4}, {"start": 5, "end": 6}]
+    assert asked["also"] == [{"model": "second", "num_blocks_max": 8, "on_disk": kept}]
 
 
 # ------------------------------------------------------------------------------------------------------------ announcing
@@ -278,6 +300,7 @@ def test_a_repertoire_is_worked_out_before_anything_is_announced(folder: Path, o
     assert (first.prefix, second.prefix) == ("tiny", "other") and first.num_blocks == second.num_blocks == 4
     assert (second.config.model, second.config.also, second.config.revision) == (other, (), None)
     assert second.dtype is torch.float32 and second.facts.num_blocks == 6
+    assert second.blocks_on_disk() == (Span(0, 6),), "nothing of a folder is ever downloaded"
     with pytest.raises(LocalError, match=r"two of the models are called tiny: .*--also MODEL=PREFIX"):
         repertoire_of(settings(folder, also=(AlsoModel(folder),)))
 
