@@ -58,9 +58,9 @@ def wanted(
         sizes = [*claims, *([known.num_blocks] if known is not None else []), *([SIZED_UP_TO] if prefix in drawn else [])]
         least[prefix] = known.num_blocks if known is not None else min(sizes)
         most[prefix] = max(sizes)
-    known_long = {prefix: -n for n, prefix in enumerate(reversed(served))}
-    first = [prefix for prefix in least if prefix in known_long or prefix in look_for]
-    first.sort(key=lambda prefix: (prefix not in look_for, known_long.get(prefix, 0), prefix))
+    place = {prefix: n for n, prefix in enumerate(served)}
+    first = [prefix for prefix in least if prefix in place or prefix in look_for]
+    first.sort(key=lambda prefix: (prefix not in look_for, place.get(prefix, 0), prefix))
     # Each key has the same chance: whoever fills the index with names can neither be smaller nor sort before all others.
     others = sorted(sorted(least.keys() - set(first)), key=lambda prefix: (prefix in before, lot() * least[prefix]))
     keys, left, too_many = _granted((first, others), least, most)
