@@ -85,9 +85,9 @@ def test_names_that_are_new_at_each_crawl_are_dealt_the_same_chance_for_each_key
 
 
 def test_those_that_are_served_get_the_size_that_they_would_like_before_the_others() -> None:
-    index = index_of(honest=(9, 100), other=(1, 10), **junk(440, 1))
+    index = index_of(honest=(9, 100), other=(1, 80), **junk(440, 1))
     found = chosen(index, "honest", before={"honest": Stood(9), "other": Stood(1)})
-    assert found.keys["honest"] == 100
+    assert (found.keys["honest"], found.keys["other"]) == (100, 1)
 
 
 def test_of_what_they_would_like_the_least_comes_first() -> None:
