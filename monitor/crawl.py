@@ -19,6 +19,7 @@ from swarm.errors import SwarmError
 from swarm.skew import with_skew
 from swarm.snapshot import (
     AddressState,
+    Dropped,
     Index,
     PeerState,
     Reading,
@@ -27,8 +28,17 @@ from swarm.snapshot import (
     assemble,
     read_index,
 )
+from swarm.wire.keys import MODELS_KEY
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
+
+INDEX_UNREAD = Dropped(
+    MODELS_KEY,
+    "all entries",
+    "index-unread",
+    "peers of the swarm answered, but none of them for the index of models: it may be too large to be sent. Models that stood "
+    "before were read as ever; new ones are not shown",
+)
 
 
 class Reader(Protocol):
@@ -65,7 +75,8 @@ class Entrances:
 
 @dataclass(frozen=True, slots=True)
 class CrawlReport:
-    """Either a snapshot or a failure. `indexed` are the models that stood in the index just now. Times in Unix seconds.
+    """Either a snapshot or a failure. Times in Unix seconds. `indexed` are the models that stood in the index just now; those
+    that stood before where it could not be read.
 
     `held`, `suspicion`, `lost` and `confirmed` are the gate's word on the snapshot (`monitor.gate`).
     """
@@ -103,7 +114,9 @@ async def crawl(
 ) -> CrawlReport:
     """`known` models are looked for even where the index has lost them, and `look_for` prefixes even where it never had them;
     `previous` is what was last seen, those that have left since included; `tell` is told how far it has come; `witnesses` says
-    whose answers prove how many blocks a model has."""
+    whose answers prove how many blocks a model has.
+
+    An index that cannot be read hides new models only, as long as anybody answers for a key of those that stood before."""
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
@@ -113,12 +126,15 @@ async def crawl(
         report = replace(report, canary=await _canary(reader))
         found = await _index(reader)
         if found.unread:
-            return replace(report, finished_at=clock(), failure="the index of models could not be read")
+            # What was not read is not lost.
+            known = {**_records_of(previous), **known}
         servers = _by_peer(previous)
         before = _stood(known, previous)
         index = read_index(found, {p: r for p, r in known.items() if _serves(servers, p) and not before[p].at_least})
-        chosen = wanted(index, before, look_for, servers.keys(), previous)
+        chosen = wanted(index, before, look_for, _served(previous, servers), previous)
         keys, readings = await _read(reader, chosen, tell)
+        if found.unread and not any(len(reading.unread) < keys[prefix] for prefix, reading in readings.items()):
+            return replace(report, finished_at=clock(), failure="the index of models could not be read")
         at = clock()
         visits = await _visits(reader, targets(_as_models(keys), readings, servers, at), tell)
         routes = await reader.routes()
@@ -130,9 +146,9 @@ async def crawl(
     snapshot = _snapshot(swarm, found_in, before, known)
     # The first one that waits is whose turn it is next: it must not drown in what else was left out.
     dropped = (*chosen.waiting[:1], *index.dropped, *chosen.too_many, *snapshot.dropped, *chosen.waiting[1:])
-    snapshot = with_skew(replace(snapshot, dropped=dropped), previous)
+    snapshot = with_skew(replace(snapshot, dropped=(INDEX_UNREAD, *dropped) if found.unread else dropped), previous)
     unread = sum(len(model.unread_blocks) for model in snapshot.models)
-    indexed = frozenset(index.models) | index.unsized
+    indexed = frozenset(known) if found.unread else frozenset(index.models) | index.unsized
     return replace(report, finished_at=clock(), snapshot=snapshot, keys_unread=unread, indexed=indexed)
 
 
@@ -261,6 +277,16 @@ def _conflicts(index: Index, sizes: Mapping[str, Size]) -> dict[str, str]:
 def _by_peer(previous: Snapshot | None) -> Known:
     models = previous.models if previous is not None else ()
     return {model.prefix: {server.peer_id: server for server in model.servers} for model in models if model.servers}
+
+
+def _records_of(previous: Snapshot | None) -> dict[str, ModelRecord]:
+    models = previous.models if previous is not None else ()
+    return {model.prefix: ModelRecord(model.num_blocks, model.repository) for model in models}
+
+
+def _served(previous: Snapshot | None, servers: Known) -> tuple[str, ...]:
+    remembered = previous.served if previous is not None else ()
+    return (*remembered, *sorted(p for p in servers.keys() - set(remembered) if _serves(servers, p)))
 
 
 def _serves(servers: Known, prefix: str) -> bool:

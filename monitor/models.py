@@ -128,6 +128,7 @@ class WatchedModel(models.Model):
     unread_blocks = ArrayField(models.PositiveIntegerField(), default=list)
     announced_at = models.DateTimeField(help_text="When it last had a server or stood in the index")
     observed_at = models.DateTimeField(help_text="The time of the last snapshot that holds it")
+    served_at = models.DateTimeField(null=True, help_text="When a server of it was last online; empty: never yet")
     verdict = models.CharField(max_length=16, choices=[(verdict.value, verdict.value) for verdict in Verdict])
     verdict_since = models.DateTimeField()
     conflict = models.TextField(blank=True, help_text="What contradicts it in the index of models")

@@ -161,7 +161,8 @@ def witnesses(swarm: str, now: float) -> Witnesses:
 
 
 def remembered(swarm: str, now: float) -> Snapshot | None:
-    """The last snapshot, with those servers that have vanished from it lately without a word: they may still answer."""
+    """The last snapshot, with those servers that have vanished from it lately without a word, since they may still answer, and
+    with the models that were ever served."""
     # As it is: a crawl needs no rulings, and must not forget what they hide.
     published = watch_everyone(swarm, now, NO_RULINGS).published
     if published is None:
@@ -173,7 +174,9 @@ def remembered(swarm: str, now: float) -> Snapshot | None:
         )
         for model in published.snapshot.models
     )
-    return replace(published.snapshot, models=models)
+    known = WatchedModel.objects.of(swarm).remembered(datetime.fromtimestamp(now, UTC))
+    served = known.filter(served_at__isnull=False).order_by("pk").values_list("prefix", flat=True)
+    return replace(published.snapshot, models=models, served=tuple(served))
 
 
 def held_back(swarm: str) -> Held | None:

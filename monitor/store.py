@@ -157,6 +157,7 @@ def _store_snapshot(snapshot: Snapshot, ruled: Snapshot, indexed: frozenset[str]
 def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: frozenset[str], at: datetime) -> WatchedModel:
     verdict = coverage(model).verdict
     announced = model.prefix in indexed or bool(model.servers) or before is None
+    served = any(server.state is PeerState.ONLINE for server in model.servers)
     return WatchedModel(
         swarm=swarm,
         prefix=model.prefix,
@@ -165,6 +166,7 @@ def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: f
         unread_blocks=sorted(model.unread_blocks),
         announced_at=at if announced or before is None else before.announced_at,
         observed_at=at,
+        served_at=at if served else before.served_at if before is not None else None,
         verdict=verdict.value,
         verdict_since=_since(before.verdict_since if before is not None and before.verdict == verdict else None, at),
         conflict=_printable(model.conflict),

@@ -57,6 +57,7 @@ REASONS = {
     "throughput": "a throughput that is no positive number",
     "model-size": "a number of blocks that no model has",
     "left-over": "from before its server moved, and not renewed since",
+    "index-unread": "the index of models itself, so that new models are not shown",
     "too-many-models": "a model beyond what one check can read",
     "not-sized-yet": "a model without a usable size, whose turn to be looked through has not come",
 }

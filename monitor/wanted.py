@@ -1,12 +1,14 @@
 """Which models one crawl reads, and under how many of their block keys: as much as one crawl can afford.
 
-Pure. The index is open to anyone, and each entry costs its blocks: what stood before comes first, then what the index adds, and
-no flood of entries keeps another model waiting for ever.
+Pure but for the lots it draws. The index is open to anyone, and each entry costs its blocks: models that servers have answered
+for come first, and of the others those that were never read yet, so that no flood of entries keeps another model waiting for
+ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import random
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from monitor.sizes import Stood
@@ -14,7 +16,10 @@ from swarm.snapshot import Dropped, Index, Reading, Snapshot
 from swarm.wire.keys import MODELS_KEY, block_uid
 
 MAX_KEYS = 60_000
-"""Block keys read in one crawl: ten times the largest public swarm. Models that have servers come first."""
+"""Block keys read in one crawl: ten times the largest public swarm."""
+MOST_FOR_EITHER = 0.75
+"""So large a share of them at most is for models that servers have answered for, and so large a share for the others: anyone
+can name models without number, and one server can answer for a great many."""
 SIZED_AT_ONCE = 8
 """Prefixes whose size is looked for in one crawl, beside those that the operator has named."""
 SIZED_UP_TO = 256
@@ -33,9 +38,15 @@ class Wanted:
 
 
 def wanted(
-    index: Index, before: Mapping[str, Stood], look_for: Collection[str], served: Collection[str], previous: Snapshot | None
+    index: Index,
+    before: Mapping[str, Stood],
+    look_for: Collection[str],
+    served: Sequence[str],
+    previous: Snapshot | None,
+    lot: Callable[[], float] = random.random,
 ) -> Wanted:
-    """`before` is what stood of each model that is known, `served` are those of which servers are known."""
+    """`before` is what stood of each model that is known, `served` are those of which a server has ever answered, the longest
+    known first. `lot` gives numbers from 0 to 1 that nobody can foresee."""
     unsized = (index.unsized | before.keys() | frozenset(look_for)) - index.claims.keys()
     unsized = frozenset(p for p in unsized if p not in before or before[p].at_least)
     drawn, waiting = _drawn(unsized, frozenset(look_for), _cursor(previous))
@@ -47,8 +58,12 @@ def wanted(
         sizes = [*claims, *([known.num_blocks] if known is not None else []), *([SIZED_UP_TO] if prefix in drawn else [])]
         least[prefix] = known.num_blocks if known is not None else min(sizes)
         most[prefix] = max(sizes)
-    order = sorted(least, key=lambda prefix: (prefix not in served, least[prefix], prefix))
-    keys, left, too_many = _granted(order, least, most)
+    place = {prefix: n for n, prefix in enumerate(served)}
+    first = [prefix for prefix in least if prefix in place or prefix in look_for]
+    first.sort(key=lambda prefix: (prefix not in look_for, place.get(prefix, 0), prefix))
+    # Each key has the same chance: whoever fills the index with names can neither be smaller nor sort before all others.
+    others = sorted(sorted(least.keys() - set(first)), key=lambda prefix: (prefix in before, lot() * least[prefix]))
+    keys, left, too_many = _granted((first, others), least, most)
     return Wanted(keys, left, tuple(too_many), tuple(_waits(p) for p in waiting if p not in before))
 
 
@@ -65,19 +80,25 @@ def beyond(chosen: Wanted, readings: Mapping[str, Reading]) -> dict[str, int]:
     return found
 
 
-def _granted(order: list[str], least: Mapping[str, int], most: Mapping[str, int]) -> tuple[dict[str, int], int, list[Dropped]]:
+def _granted(
+    groups: tuple[list[str], list[str]], least: Mapping[str, int], most: Mapping[str, int]
+) -> tuple[dict[str, int], int, list[Dropped]]:
     """What everyone needs first, then what some would like: so that no claim of one model takes the keys of another."""
     keys: dict[str, int] = {}
     dropped: list[Dropped] = []
     left = MAX_KEYS
-    for prefix in order:
-        if least[prefix] > left:
-            detail = f"{least[prefix]} blocks are more than are left of the {MAX_KEYS:,} that one crawl reads"
-            dropped.append(Dropped(MODELS_KEY, repr(prefix), "too-many-models", detail))
-            continue
-        keys[prefix] = least[prefix]
-        left -= least[prefix]
-    for prefix in sorted(keys, key=lambda prefix: most[prefix] - least[prefix]):
+    for group in groups:
+        room = min(left, int(MOST_FOR_EITHER * MAX_KEYS))
+        for prefix in group:
+            if least[prefix] > room:
+                detail = f"{least[prefix]} blocks are more than are left of the {MAX_KEYS:,} that one crawl reads"
+                dropped.append(Dropped(MODELS_KEY, repr(prefix), "too-many-models", detail))
+                continue
+            keys[prefix] = least[prefix]
+            room -= least[prefix]
+            left -= least[prefix]
+    answered = set(groups[0])
+    for prefix in sorted(keys, key=lambda prefix: (prefix not in answered, most[prefix] - least[prefix])):
         more = most[prefix] - least[prefix]
         if more <= left:
             keys[prefix] += more

@@ -47,8 +47,7 @@ class _Records:
     def add(self, block: int, record: ServerRecord, expires_at: float) -> None:
         if expires_at > self.expires_at:
             self.newest, self.expires_at = record, expires_at
-        blocks = self.by_span[record.span]
-        blocks[block] = max(expires_at, blocks.get(block, expires_at))
+        self.by_span[record.span][block] = expires_at
 
 
 def read_servers(prefix: str, num_blocks: int, reading: Reading, at: float) -> tuple[dict[str, Claim], list[Dropped]]:

@@ -172,10 +172,14 @@ class Model:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
+    """`served` are the models of which a server has ever been online, the longest known first; empty where whoever made this
+    remembers nothing but the instant."""
+
     swarm: str
     at: float
     models: tuple[Model, ...]
     dropped: tuple[Dropped, ...] = ()
+    served: tuple[str, ...] = ()
 
     def model(self, prefix: str) -> Model | None:
         return next((model for model in self.models if model.prefix == prefix), None)

@@ -12,7 +12,6 @@ from django.db import connection
 
 from monitor.history.fields import as_multirange
 from monitor.history.minutes import Minutes, bridged, day_of, minute_of_day, minute_start, moment
-from monitor.history.models import PeerSample
 from monitor.models import ServerRow, WatchedModel
 from monitor.serving import cache_tokens_of
 from swarm.coverage import coverage
@@ -90,20 +89,6 @@ WHERE was.ts = %(earlier)s
 ON CONFLICT DO NOTHING
 """
 """A minute that was looked at itself, before the clock was set back, needs no bridge: who was not there then was not there."""
-
-
-def earlier_servers(model_id: int, last: float | None) -> tuple[tuple[Server, ...], float | None]:
-    """The model's servers in the newest minute that is not after the look at `last`, and that minute."""
-    if last is None:
-        return (), None
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT max(ts) FROM monitor_modelminute WHERE model_id = %s AND ts <= %s", [model_id, moment(last)])
-        (newest,) = cursor.fetchone()
-    if newest is None:
-        return (), None
-    rows = PeerSample.objects.filter(model_id=model_id, ts=newest).values_list("peer__peer_id", "start", "end", "state")
-    servers = [_server(peer_id, Span(start, end), PeerState(state)) for peer_id, start, end, state in rows]
-    return tuple(sorted(servers, key=lambda server: (server.span, server.peer_id))), newest.timestamp()
 
 
 def _server(peer_id: str, span: Span, state: PeerState) -> Server:

@@ -12,11 +12,14 @@ from collections.abc import Mapping
 
 import msgpack
 import pytest
+from hivemind.dht.routing import DHTID
 from hivemind.p2p import P2PContext, ServicerBase
 from hivemind.proto import runtime_pb2
+from hivemind.utils import get_dht_time
 
-from monitor.crawl import CrawlReport, Entrances, crawl
+from monitor.crawl import INDEX_UNREAD, CrawlReport, Entrances, crawl
 from monitor.crawler import Crawler, NodeReader
+from monitor.gate import lost_between
 from monitor.probe import VISITS_AT_ONCE
 from monitor.progress import Stage
 from monitor.wanted import MAX_KEYS
@@ -220,9 +223,26 @@ ONE = ModelRecord(1, None)
 
 
 async def test_an_index_that_could_not_be_read_is_a_failure_and_not_an_empty_swarm() -> None:
-    report = await crawled(MadeUpReader({}, {}, index_read=False), {"m": ONE})
-    assert report.snapshot is None and report.failure == "the index of models could not be read"
-    assert report.bootstraps == {"boot": True}
+    silence = Reading({}, frozenset({block_uid("m", 0), block_uid("m", 1)}))
+    for known in ({"m": ONE}, {}):
+        report = await crawled(MadeUpReader({}, {"m": silence}, index_read=False), known)
+        assert report.snapshot is None and report.failure == "the index of models could not be read"
+        assert report.bootstraps == {"boot": True}
+
+
+async def test_an_index_that_nobody_can_send_hides_new_models_and_none_that_stood_before() -> None:
+    records = {prefix: reading_of(prefix, prefix) for prefix in ("m", "n", "new", "_mine")}
+    reader = MadeUpReader({"m": ONE, "n": ONE}, records)
+    first = await crawled(reader)
+    assert first.snapshot is not None
+    reader.index_read, reader.index = False, {}
+    # The monitor was off for so long that it remembers only one of them.
+    second = await crawl("main", reader, lambda: 35.0, {"m": ONE}, first.snapshot, ["_mine"])
+    assert second.failure == "" and second.snapshot is not None
+    assert {m.prefix: len(m.servers) for m in second.snapshot.models} == {"_mine": 1, "m": 1, "n": 1}
+    assert lost_between(first.snapshot, second.snapshot) == frozenset(), "what was not read is not lost"
+    assert second.indexed == {"m", "n"} and second.keys_unread == 0
+    assert second.snapshot.dropped == (INDEX_UNREAD,)
 
 
 async def test_before_it_is_said_that_nobody_answers_the_entrances_are_called_again() -> None:
@@ -299,6 +319,23 @@ async def test_a_flood_of_entries_in_the_index_costs_a_bounded_read_and_no_model
     assert report.snapshot.model("m") is not None
     left_out = [record for record in report.snapshot.dropped if record.reason == "too-many-models"]
     assert len(left_out) + len(report.snapshot.models) == 101 and left_out
+
+
+@pytest.mark.slow  # each look at the index waits for replies that p2pd does not let through
+async def test_an_index_larger_than_any_reply_does_not_blind_the_monitor() -> None:
+    async with nodes(4) as (boot, alice, bob, stranger), reader_of(boot) as reader:
+        await serve(alice, Span(0, 6), Span(0, 6))
+        first = await crawl("main", NodeReader(reader), time.time, {})
+        for number in range(80):
+            for at in (boot, alice, bob):
+                assert await plant(stranger, at, MODELS_KEY, f"junk{number}", b"x" * 60_000)
+            # Its own copy goes over no wire.
+            name, until = DHTID.generate(MODELS_KEY), get_dht_time() + 60
+            stranger.dht.protocol.storage.store_subkey(name, f"junk{number}", b"x" * 60_000, until)
+        report = await crawl("main", NodeReader(reader), time.time, {"m": ModelRecord(6, None)}, first.snapshot)
+    assert report.failure == "" and report.snapshot is not None and INDEX_UNREAD in report.snapshot.dropped
+    (model,) = report.snapshot.models
+    assert [(server.peer_id, server.state) for server in model.servers] == [(alice.peer_id, PeerState.ONLINE)]
 
 
 async def test_models_named_without_a_size_take_turns_and_those_looked_for_come_first() -> None:
