@@ -170,12 +170,16 @@ class Prospects:
     leaving: Mapping[str, str] = field(default_factory=dict)
 
 
-def prospects_of(swarm: str, prefix: str) -> Prospects:
-    found = list(Lease.objects.touching(swarm, prefix).open())
-    return Prospects(
-        tuple(lease.promise for lease in found if lease.prefix == prefix),
-        {lease.peer_id: lease.prefix for lease in found if lease.prefix != prefix},
-    )
+def prospects_of(swarm: str, *prefixes: str) -> dict[str, Prospects]:
+    """By prefix. One query, however many."""
+    coming: dict[str, list[Promise]] = {prefix: [] for prefix in prefixes}
+    going: dict[str, dict[str, str]] = {prefix: {} for prefix in prefixes}
+    for lease in Lease.objects.touching(swarm, *prefixes).open():
+        if lease.prefix in coming:
+            coming[lease.prefix].append(lease.promise)
+        if lease.origin_prefix in going:
+            going[lease.origin_prefix][lease.peer_id] = lease.prefix
+    return {prefix: Prospects(tuple(coming[prefix]), going[prefix]) for prefix in prefixes}
 
 
 def leaving(swarm: str, prefix: str) -> dict[str, str]:

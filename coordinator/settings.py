@@ -151,8 +151,8 @@ CHANNEL_LAYERS = {
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_RESULT_BACKEND = REDIS_URL
-# Workers wait for tasks in steps of a second (Kombu's BRPOP), well within these. Who sends a task gives up after the second try,
-# where Kombu would try for ever; a worker's own connection is kept up by CELERY_BROKER_CONNECTION_RETRY.
+# Workers wait for tasks in steps of a second (Kombu's BRPOP), well within these. Who sends a task gives up after the second
+# try, where Kombu would try for ever; a worker's own connection is kept up by CELERY_BROKER_CONNECTION_RETRY.
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 2 * REDIS_PATIENCE_S,
     "socket_connect_timeout": REDIS_PATIENCE_S,
@@ -173,6 +173,7 @@ CELERY_WORKER_CONCURRENCY = 2 * len(SEPAL_SWARMS) + 2
 CELERY_RESULT_EXPIRES = 300
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULER = "coordinator.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     **{
         f"crawl {swarm['name']}": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from coordinator import leases
 from coordinator.leases import Prospects
 from monitor.published import Published, Watch
@@ -30,4 +32,9 @@ def _believed(published: Published | None) -> Published:
 
 
 def prospects_of(swarm: str, prefix: str) -> Prospects:
-    return leases.prospects_of(swarm, prefix)
+    return leases.prospects_of(swarm, prefix)[prefix]
+
+
+def prospects_of_all(swarm: str, prefixes: Iterable[str]) -> dict[str, Prospects]:
+    """By prefix, in one query."""
+    return leases.prospects_of(swarm, *prefixes)
