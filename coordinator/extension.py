@@ -4,6 +4,7 @@ neither.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from coordinator.effects import NOTHING
 from coordinator.models import Lease, Phase
 from coordinator.needed import PLENTY, USUAL_BLOCKS, needed
 from coordinator.shown import shown
-from coordinator.sight import prospects_of
+from coordinator.sight import prospects_of_all
 from coordinator.tallies import DecisionCollector
 from monitor.extensions import Extension, Link, Panel, register, register_link, register_loading, register_panel
 from monitor.published import Loading, Standing, Watch, standings
@@ -104,7 +105,7 @@ def most_needed(seen: Watch) -> list[dict[str, Any]]:
     if seen.published is None or not seen.sees or not seen.published.snapshot.models:
         return []
     lowest = {model.prefix: coverage(model).min_redundancy for model in seen.published.snapshot.models}
-    prospects = {model.prefix: prospects_of(seen.published, model) for model in seen.published.snapshot.models}
+    prospects = prospects_of_all(seen.published)
     found = [item for item in needed(seen.published, None, USUAL_BLOCKS, prospects) if (lowest[item.prefix] or 0) < PLENTY]
     unknown = [item for item in standings(seen.published) if item.coverage.unseen]
     ranked = sorted(
@@ -140,34 +141,43 @@ def register_chat() -> None:
     register_link(Link("/chat", "Chat"))
 
 
-def lease_documents(swarm: str, prefix: str) -> list[dict[str, Any]]:
-    """Hints to blocks of this model, and those by which a server leaves it for another one."""
-    recent = shown(Lease.objects.touching(swarm, prefix).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs"))[:SHOWN_AT_MOST]
-    return [
-        {
-            "id": str(lease.pk),
-            "peer_id": lease.peer_id,
-            "model": lease.prefix,
-            "start": lease.start,
-            "end": lease.end,
-            "blocks": lease.goal_words,
-            "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
-            "from_blocks": lease.origin_words or None,
-            "from_model": lease.from_model,
-            "phase": lease.phase,
-            "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
-            "progress": lease.progress,
-            "percent": round(100 * lease.progress),
-            "urgency": lease.urgency,
-            "reason_code": lease.reason_code,
-            "reason": lease.reason,
-            "plan_version": lease.plan_version,
-            "expected_gain": lease.expected_gain,
-            "cost_s": lease.cost_s,
-            "outcome": lease.outcome,
-            "created_at": lease.created_at,
-            "closed_at": lease.closed_at,
-            "close_reason": lease.close_reason,
-        }
-        for lease in recent
-    ]
+def lease_documents(swarm: str, prefixes: Sequence[str]) -> dict[str, list[dict[str, Any]]]:
+    """Hints to blocks of each model, and those by which a server leaves it for another one. One query."""
+    recent = Lease.objects.touching(swarm, *prefixes).recent(datetime.now(UTC) - SHOWN_FOR).defer("inputs")
+    found: dict[str, list[dict[str, Any]]] = {prefix: [] for prefix in prefixes}
+    for lease in shown(recent):
+        touched = [found[prefix] for prefix in {lease.prefix, lease.origin_prefix} if prefix in found]
+        room = [listed for listed in touched if len(listed) < SHOWN_AT_MOST]
+        if room:
+            document = _document(lease)
+            for listed in room:
+                listed.append(document)
+    return found
+
+
+def _document(lease: Lease) -> dict[str, Any]:
+    return {
+        "id": str(lease.pk),
+        "peer_id": lease.peer_id,
+        "model": lease.prefix,
+        "start": lease.start,
+        "end": lease.end,
+        "blocks": lease.goal_words,
+        "from": [lease.origin.start, lease.origin.end] if lease.origin else None,
+        "from_blocks": lease.origin_words or None,
+        "from_model": lease.from_model,
+        "phase": lease.phase,
+        "symbol": SYMBOLS.get(Phase(lease.phase), "–"),
+        "progress": lease.progress,
+        "percent": round(100 * lease.progress),
+        "urgency": lease.urgency,
+        "reason_code": lease.reason_code,
+        "reason": lease.reason,
+        "plan_version": lease.plan_version,
+        "expected_gain": lease.expected_gain,
+        "cost_s": lease.cost_s,
+        "outcome": lease.outcome,
+        "created_at": lease.created_at,
+        "closed_at": lease.closed_at,
+        "close_reason": lease.close_reason,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from coordinator.lease_terms import CLOCKS_DIFFER_S
 from coordinator.models import Follower
 from swarm.placement import Promise
 from swarm.wire.hints import HintRequest
@@ -16,6 +17,10 @@ FOLLOWER_LIFE = timedelta(seconds=180)
 CLAIM_GAP = timedelta(seconds=300)
 """A claim that comes sooner after another one waits for the crawl: no server reloads that often, but a liar changes its words
 before each crawl, and would hide a hole for good."""
+
+LONGEST_PAUSE = timedelta(days=7, hours=1)
+"""What a server may ask for (`not_again_s`), and a little."""
+CLOCKS_DIFFER = timedelta(seconds=CLOCKS_DIFFER_S)
 
 FORGOTTEN_AFTER = timedelta(days=2)
 
@@ -103,6 +108,15 @@ def busy(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
     """Servers of a model that say that sessions are open on them."""
     recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE, sessions__gt=0)
     return frozenset(recent.values_list("peer_id", flat=True))
+
+
+def set_right(now: datetime) -> None:
+    """After the clock was ahead: nobody is counted on, or spared, until the time comes that it told then."""
+    ahead = now + CLOCKS_DIFFER
+    Follower.objects.filter(asked_at__gt=ahead).update(asked_at=now)
+    Follower.objects.filter(claimed_at__gt=ahead).update(claimed_at=now)
+    Follower.objects.filter(not_before__gt=now + LONGEST_PAUSE).update(not_before=None)
+    Follower.objects.filter(elective_not_before__gt=now + LONGEST_PAUSE).update(elective_not_before=None)
 
 
 def forget(now: datetime) -> None:

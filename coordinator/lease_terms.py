@@ -116,7 +116,7 @@ def later_deadline(accepted_at: float, progress: float, now: float) -> float:
 def end_of(held: Held, seen: Span | None, seen_at: float, now: float) -> tuple[End, str] | None:
     """How the lease ends now, and why; None while it stands. `seen` is the span with which a snapshot of `seen_at` shows the
     server online, None where it does not."""
-    if held.created_at - now > CLOCKS_DIFFER_S:
+    if max(held.created_at, held.accepted_at or 0.0, held.progressed_at or 0.0) - now > CLOCKS_DIFFER_S:
         return End.STALE, "the coordinator's clock was set back"
     # Only a snapshot taken after the lease says anything about it.
     if seen is not None and seen_at > held.created_at:

@@ -191,7 +191,10 @@ def forget(now: datetime) -> None:
 
 
 def open_promises(swarm: str, model: Model, now: datetime) -> tuple[Promise, ...]:
-    kept = [_held(lease) for lease in Lease.objects.of_model(swarm, model.prefix).open()]
+    return _promises(swarm, model, [_held(lease) for lease in Lease.objects.of_model(swarm, model.prefix).open()], now)
+
+
+def _promises(swarm: str, model: Model, kept: list[Held], now: datetime) -> tuple[Promise, ...]:
     return promised(kept, model, now.timestamp(), usual_load_s(swarm, model.prefix, now)) if kept else ()
 
 
@@ -229,8 +232,17 @@ class Prospects:
     leaving: Mapping[str, str] = field(default_factory=dict)
 
 
-def prospects_of(swarm: str, model: Model, now: datetime) -> Prospects:
-    return Prospects(open_promises(swarm, model, now), leaving(swarm, model.prefix))
+def prospects_of(swarm: str, models: Iterable[Model], now: datetime) -> dict[str, Prospects]:
+    """By prefix. One query, however many; and one for each model that somebody is on its way to."""
+    found = {model.prefix: model for model in models}
+    coming: dict[str, list[Held]] = {prefix: [] for prefix in found}
+    going: dict[str, dict[str, str]] = {prefix: {} for prefix in found}
+    for lease in Lease.objects.touching(swarm, *found).open():
+        if lease.prefix in coming:
+            coming[lease.prefix].append(_held(lease))
+        if lease.is_transfer and lease.origin_prefix in going:
+            going[lease.origin_prefix][lease.peer_id] = lease.prefix
+    return {prefix: Prospects(_promises(swarm, found[prefix], coming[prefix], now), going[prefix]) for prefix in found}
 
 
 def leaving(swarm: str, prefix: str) -> dict[str, str]:

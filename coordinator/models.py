@@ -51,8 +51,8 @@ class LeaseQuerySet(models.QuerySet["Lease"]):
         """Those by which a server goes from this model to another one."""
         return self.filter(swarm=swarm, origin_prefix=prefix)
 
-    def touching(self, swarm: str, prefix: str) -> LeaseQuerySet:
-        return self.filter(Q(prefix=prefix) | Q(origin_prefix=prefix), swarm=swarm)
+    def touching(self, swarm: str, *prefixes: str) -> LeaseQuerySet:
+        return self.filter(Q(prefix__in=prefixes) | Q(origin_prefix__in=prefixes), swarm=swarm)
 
     def recent(self, since: datetime) -> LeaseQuerySet:
         """Open leases and those closed since then, newest first."""

@@ -16,7 +16,7 @@ from coordinator import limits, outcomes
 from coordinator import needed as needs
 from coordinator.models import Lease
 from coordinator.shown import shown
-from coordinator.sight import believed, prospects_of
+from coordinator.sight import believed, prospects_of, prospects_of_all
 from coordinator.typed import (
     CardDocument,
     DayDocument,
@@ -55,7 +55,7 @@ def needed(
     swarm: SwarmName = "",
 ) -> dict[str, Any]:
     seen, published = _seen(request, swarm)
-    prospects = {item.prefix: prospects_of(published, item) for item in published.snapshot.models}
+    prospects = prospects_of_all(published)
     found = needs.needed(published, model, num_blocks, prospects)
     if model is not None and not found:
         published_model(seen, model)

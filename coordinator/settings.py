@@ -136,17 +136,34 @@ SESSION_EXPIRE_AT_BROWSER_CLOSE = True
 DATABASES = {"default": env.database()}
 
 REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL}}
+# A Redis that is frozen, or whose machine is gone, refuses nothing: without limits every page and crawl would wait for it.
+REDIS_PATIENCE_S = 2.0
+_PATIENCE = {"socket_timeout": REDIS_PATIENCE_S, "socket_connect_timeout": REDIS_PATIENCE_S}
+CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "OPTIONS": _PATIENCE}}
 CHANNEL_LAYERS = {
     "default": {
-        # Unlike the core layer, this one keeps its clients when Redis restarts.
+        # Unlike the core layer, this one keeps its clients when Redis restarts. It listens with a timeout of its own, so that
+        # an open page on which nothing happens is not taken for a Redis that does not answer.
         "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
-        "CONFIG": {"hosts": [REDIS_URL], "prefix": "sepal"},
+        "CONFIG": {"hosts": [{"address": REDIS_URL, **_PATIENCE}], "prefix": "sepal"},
     }
 }
 
 CELERY_BROKER_URL = REDIS_URL
 CELERY_RESULT_BACKEND = REDIS_URL
+# Workers wait for tasks in steps of a second (Kombu's BRPOP), well within these. Who sends a task gives up after the second
+# try, where Kombu would try for ever; a worker's own connection is kept up by CELERY_BROKER_CONNECTION_RETRY.
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 2 * REDIS_PATIENCE_S,
+    "socket_connect_timeout": REDIS_PATIENCE_S,
+    "max_retries": 1,
+    "interval_start": 0.0,
+    "interval_step": 0.5,
+}
+CELERY_TASK_PUBLISH_RETRY_POLICY = {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.5, "interval_max": 0.5}
+CELERY_REDIS_SOCKET_TIMEOUT = 2 * REDIS_PATIENCE_S
+CELERY_REDIS_SOCKET_CONNECT_TIMEOUT = REDIS_PATIENCE_S
+CELERY_RESULT_BACKEND_TRANSPORT_OPTIONS = {"retry_policy": {"max_retries": 1, "interval_start": 0.0, "interval_step": 0.5}}
 CELERY_TASK_DEFAULT_QUEUE = "default"
 CELERY_TASK_ROUTES = {f"monitor.tasks.{name}": {"queue": "crawl"} for name in ("crawl", "dial", "measure")}
 CELERY_TASK_TIME_LIMIT = 300
@@ -156,6 +173,7 @@ CELERY_WORKER_CONCURRENCY = 2 * len(SEPAL_SWARMS) + 2
 CELERY_RESULT_EXPIRES = 300
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BEAT_SCHEDULER = "coordinator.beat:Scheduler"
 CELERY_BEAT_SCHEDULE = {
     **{
         f"crawl {swarm['name']}": {

@@ -34,4 +34,13 @@ def _believed(published: Published | None) -> Published:
 
 def prospects_of(published: Published, model: Model) -> Prospects:
     """At the moment at which this was read."""
-    return leases.prospects_of(published.snapshot.swarm, model, datetime.fromtimestamp(published.read_at, UTC))
+    return leases.prospects_of(published.snapshot.swarm, [model], _read_at(published))[model.prefix]
+
+
+def prospects_of_all(published: Published) -> dict[str, Prospects]:
+    """By prefix, in one query for all models."""
+    return leases.prospects_of(published.snapshot.swarm, published.snapshot.models, _read_at(published))
+
+
+def _read_at(published: Published) -> datetime:
+    return datetime.fromtimestamp(published.read_at, UTC)

@@ -9,12 +9,14 @@ from celery import shared_task
 from coordinator import followers, leases
 from coordinator.desk import housekeeping
 from monitor import live, swarms
+from monitor.models import Crawl
 from monitor.queries import latest_snapshot
 
 
 @shared_task
 def settle_leases() -> None:
     """Closes leases that were seen online or ran out, also while no server asks."""
+    followers.set_right(datetime.now(UTC))
     for swarm in swarms.configured():
         published = latest_snapshot(swarm.name)
         if published is None or published.stale:
@@ -28,6 +30,8 @@ def settle_leases() -> None:
 @shared_task
 def forget_old() -> None:
     """Leases stay for as long as their pages are worth a look; what they came to stays in the tallies."""
-    followers.forget(datetime.now(UTC))
-    leases.forget(datetime.now(UTC))
-    housekeeping.tidy(datetime.now(UTC))
+    now = datetime.now(UTC)
+    if Crawl.objects.all().bear_out(now):
+        followers.forget(now)
+        leases.forget(now)
+    housekeeping.tidy(now)

@@ -30,8 +30,9 @@ def models_document(seen: Watch) -> dict[str, Any]:
     """Every model, worst first, and how far the monitor itself may be believed."""
     published = seen.published
     last = seen.last_crawl
+    others = _of_others(published, [model.prefix for model in published.snapshot.models]) if published else {}
     return {
-        "items": [model_document(published, item) for item in standings(published)] if published else [],
+        "items": [_document(published, item, others[item.model.prefix]) for item in standings(published)] if published else [],
         "observed_at": rfc3339(published.snapshot.at) if published else None,
         "snapshot_id": published.snapshot_id if published else None,
         "stale": not seen.sees,
@@ -71,6 +72,17 @@ def one_model_document(seen: Watch, prefix: str) -> dict[str, Any] | None:
 
 
 def model_document(published: Published, item: Standing) -> dict[str, Any]:
+    prefix = item.model.prefix
+    return _document(published, item, _of_others(published, [prefix])[prefix])
+
+
+def _of_others(published: Published, prefixes: list[str]) -> dict[str, dict[str, Any]]:
+    """What others add to the documents of these models: a fixed number of reads, however many there are."""
+    found = {extension.key: extension.documents(published.snapshot.swarm, prefixes) for extension in registered()}
+    return {prefix: {key: told[prefix] for key, told in found.items()} for prefix in prefixes}
+
+
+def _document(published: Published, item: Standing, others: Mapping[str, Any]) -> dict[str, Any]:
     model = as_of_now(published, item.model)
     covered = coverage_as_of_now(published, item.model)
     believed = beliefs(published, model)
@@ -90,7 +102,7 @@ def model_document(published: Published, item: Standing) -> dict[str, Any]:
         "when_last_seen": {"verdict": item.coverage.verdict.value, **_coverage(item.coverage)} if item.stale else None,
         "servers": [server_document(published, model.prefix, server, believed) for server in servers],
         "canary": canary_document(published.canaries.get(model.prefix)),
-        **{extension.key: extension.documents(published.snapshot.swarm, model.prefix) for extension in registered()},
+        **others,
         "observed_at": rfc3339(published.snapshot.at),
         "snapshot_id": published.snapshot_id,
         "stale": item.stale,

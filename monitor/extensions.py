@@ -4,7 +4,7 @@ advises; whoever does registers here when Django starts (`AppConfig.ready`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +16,13 @@ from monitor.published import Loading, Watch
 
 @dataclass(frozen=True)
 class Extension:
-    """`documents(swarm, prefix)` is a JSON-ready list for the model's document, under `key`, each of the shape that `item`
-    describes; `about` says what it is. `template` renders it on the model's page, with the list as `items`;
-    `collector(swarm)` adds series to the metrics."""
+    """`documents(swarm, prefixes)` has a JSON-ready list for each model's document, under `key`, each of the shape that `item`
+    describes; `about` says what it is. It asks for all models at once. `template` renders it on the model's page, with the
+    list as `items`; `collector(swarm)` adds series to the metrics."""
 
     key: str
     template: str
-    documents: Callable[[str, str], list[dict[str, Any]]]
+    documents: Callable[[str, Sequence[str]], Mapping[str, list[dict[str, Any]]]]
     collector: Callable[[str], Collector] | None = None
     item: type[BaseModel] | None = None
     about: str = ""

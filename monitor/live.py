@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -42,18 +43,31 @@ CHANGES = "changes"
 def request_push(swarm: str) -> None:
     """Asks for one push soon. Many requests at once end in one; a request during a push ends in another after it."""
     try:
-        if not cache.add(f"push.pending.{swarm}", 1, timeout=PENDING_FOR_S):
+        if not _first(f"push.pending.{swarm}", PENDING_FOR_S):
             return
-        wait_s = 0 if cache.add(f"push.recent.{swarm}", 1, timeout=PUSH_GAP_S) else PUSH_GAP_S
+        wait_s = 0 if _first(f"push.recent.{swarm}", PUSH_GAP_S) else PUSH_GAP_S
         current_app.send_task("monitor.tasks.push", args=[swarm], countdown=wait_s, retry=False, ignore_result=True)
     except (RedisError, OperationalError) as error:
         log.warning("no push: Redis does not answer (%s)", error)
 
 
+def _first(key: str, for_s: float) -> bool:
+    """Whether nobody was the first within the last `for_s` seconds. Redis alone would keep what a clock that was ahead has put
+    there until that time comes."""
+    now = time.time()
+    if cache.add(key, now, timeout=for_s):
+        return True
+    since = cache.get(key)
+    if since is not None and abs(now - since) <= for_s:
+        return False
+    cache.set(key, now, timeout=for_s)
+    return True
+
+
 def push(swarm: str) -> None:
     # Before reading: what is committed from now on is not in this push, and must be able to ask for the next one.
     cache.delete(f"push.pending.{swarm}")
-    cache.set(f"push.recent.{swarm}", 1, timeout=PUSH_GAP_S)
+    cache.set(f"push.recent.{swarm}", time.time(), timeout=PUSH_GAP_S)
     seen = watch(swarm)
     send = async_to_sync(_send)
     send(page_of(swarm, CHANGES), {"changed": True})

@@ -25,6 +25,11 @@ SNAPSHOTS_KEPT_FOR = timedelta(days=1)
 """How long whole snapshots can be read by their id: 2,880 of them at a check each half minute, about 21 kB each at 500
 servers. What they come to in minutes and days is kept longer (`monitor.history`)."""
 
+CLOCK_JUMPS = timedelta(days=2)
+CLOCK_PROVEN_AFTER = timedelta(hours=1)
+"""What cannot be undone is done by a clock under which crawls have been stored for an hour. One that is ahead for a while would
+have everything forgotten; after a long pause an hour more does not matter."""
+
 MODEL_REMEMBERED_FOR = timedelta(hours=1)
 """A model that vanished from the index is still looked for this long: one lost record must not blank its page."""
 
@@ -45,6 +50,10 @@ class CrawlQuerySet(models.QuerySet["Crawl"]):
 
     def newest_success(self) -> Crawl | None:
         return self.filter(outcome=CrawlOutcome.SUCCEEDED).newest()
+
+    def bear_out(self, now: datetime) -> bool:
+        """Whether a crawl was stored lately, but not only just now: then nothing that is old by this clock need be kept."""
+        return self.filter(started_at__gt=now - CLOCK_JUMPS, started_at__lte=now - CLOCK_PROVEN_AFTER).exists()
 
     def without_result_after(self, crawl: Crawl | None) -> Self:
         """Crawls since that one that published nothing: failed or held back."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from monitor.extensions import panels, registered
 from monitor.history.heat import SLOT_S, day_of_blocks
 from monitor.history.incidents import confirmed
 from monitor.history.minutes import moment
-from monitor.history.peers import peer_history
+from monitor.history.peers import PeerHistory, peer_histories
 from monitor.history.people import Carrier, carriers
 from monitor.history.words import Story, story
 from monitor.kept import kept
@@ -111,7 +111,9 @@ def model(seen: Watch, prefix: str, query: Mapping[str, str] = NO_QUERY) -> Rend
 
 
 def peer(seen: Watch, peer_id: str) -> Rendered:
-    subjects = [_subject(seen, known, peer_id) for known in queries.servers_of(seen.swarm, peer_id)]
+    known = queries.servers_of(seen.swarm, peer_id)
+    told = _histories(seen, known, peer_id)
+    subjects = [peer_page.Subject(item.model, item.server, item.sighting, told.get(item.model_id)) for item in known]
     shown = peer_page.peer_page(seen, peer_id, subjects)
     context = {"page": shown, **addresses(seen)}
     parts = [render_part("top", "peer/top", context)]
@@ -145,7 +147,7 @@ def _extensions(seen: Watch, prefix: str) -> list[Part]:
             f"x-{extension.key}",
             render_to_string(
                 extension.template,
-                {"items": extension.documents(seen.swarm, prefix), "prefix": prefix, **addresses(seen)},
+                {"items": extension.documents(seen.swarm, [prefix])[prefix], "prefix": prefix, **addresses(seen)},
             ),
         )
         for extension in registered()
@@ -179,13 +181,12 @@ def _heat(seen: Watch, prefix: str) -> dict[str, Any]:
     return {"heat": shown, "heat_hours": hours}
 
 
-def _subject(seen: Watch, known: queries.Known, peer_id: str) -> peer_page.Subject:
-    minute = int(seen.read_at // 60)
-    told = kept(
-        ("peer", known.model_id, peer_id, _moment(seen), minute),
-        lambda: peer_history(known.model_id, peer_id, seen.read_at),
+def _histories(seen: Watch, known: Iterable[queries.Known], peer_id: str) -> Mapping[int, PeerHistory]:
+    models = tuple(item.model_id for item in known)
+    return kept(
+        ("peer", models, peer_id, _moment(seen), int(seen.read_at // 60)),
+        lambda: peer_histories(models, peer_id, seen.read_at),
     )
-    return peer_page.Subject(known.model, known.server, known.sighting, told)
 
 
 def _moment(seen: Watch) -> float | None:

@@ -164,7 +164,7 @@ def _model_row(swarm: str, model: Model, before: WatchedModel | None, indexed: f
         num_blocks=model.num_blocks,
         repository=model.repository,
         unread_blocks=sorted(model.unread_blocks),
-        announced_at=at if announced or before is None else before.announced_at,
+        announced_at=at if announced or before is None else _since(before.announced_at, at),
         observed_at=at,
         served_at=at if served else before.served_at if before is not None else None,
         verdict=verdict.value,
@@ -222,14 +222,15 @@ def _last_seen(server: Server, before: ServerRow | None, at: float) -> datetime:
     capped = server.expires_at >= at + MAX_RECORD_LIFE_S
     if before is None or (_moment(server.expires_at) > before.expires_at and not capped):
         return _moment(at)
-    return before.last_seen
+    return _since(before.last_seen, _moment(at))
 
 
 def _missed(row: ServerRow, unread_blocks: frozenset[int], at: datetime) -> ServerRow | None:
     """The row of a server that the snapshot does not have, changed; None where there is nothing to change."""
     unread = any(block in unread_blocks for block in Span(row.start, row.end))
     state = PeerState.NOT_CHECKED.value if unread else PeerState.GONE.value
-    if row.state == state or (unread and row.state == PeerState.GONE):
+    # Who left by a clock that was ahead would be listed until that time comes.
+    if row.state_since <= at and (row.state == state or (unread and row.state == PeerState.GONE)):
         return None
     row.state, row.state_since = state, at
     return row
@@ -238,6 +239,8 @@ def _missed(row: ServerRow, unread_blocks: frozenset[int], at: datetime) -> Serv
 def _forget_old(swarm: str, now: datetime) -> None:
     """Old rows make room. The newest success stays however old it is: it is all that a blind monitor has to show."""
     crawls = Crawl.objects.of(swarm)
+    if not crawls.bear_out(now):
+        return
     newest = crawls.newest_success()
     old = crawls.filter(started_at__lt=now - KEPT_FOR)
     (old if newest is None else old.exclude(pk=newest.pk)).delete()

@@ -30,8 +30,8 @@ class Tab:
         assert said["type"] == "websocket.send", said
         return str(said["text"])
 
-    async def nothing(self) -> bool:
-        return bool(await self._connection.receive_nothing())
+    async def nothing(self, for_s: float = 0.1) -> bool:
+        return bool(await self._connection.receive_nothing(for_s))
 
     async def disconnect(self) -> None:
         await self._connection.send_input({"type": "websocket.disconnect", "code": 1000})

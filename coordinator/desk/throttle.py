@@ -47,7 +47,7 @@ class Try:
 def begin(name: str, address: str, now: datetime) -> Try:
     """Raises TooManyTries; a try that is refused here does not count, or waiting would never end."""
     row = LogInTry.objects.create(name=_digest(name.casefold()), address=_digest(address), at=now)
-    recent = LogInTry.objects.filter(at__gt=now - WINDOW)
+    recent = LogInTry.objects.filter(at__gt=now - WINDOW, at__lte=now + WINDOW)
     for tries, limit in (
         (recent.filter(name=row.name), TRIES_OF_A_NAME),
         (recent.filter(address=row.address), TRIES_OF_AN_ADDRESS),

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 BACKOFF = tuple(timedelta(seconds=s) for s in (30, 120, 600, 3_600, 6 * 3_600))
 """After each failed attempt. Together a third of a day: receivers are repaired by people."""
+LONGEST_WAIT = 2 * BACKOFF[-1]
 CLAIMED_FOR = timedelta(minutes=2)
 """Longer than any attempt takes. A claim by a worker that died lapses after it."""
 A_RUN = 200
@@ -81,7 +82,9 @@ def run(now: datetime, send: Send) -> int:
 
 def _claim(now: datetime) -> Delivery | None:
     with transaction.atomic():
-        waiting = Delivery.objects.filter(sent_at=None, given_up_at=None, due_at__lte=now)
+        # Nothing waits longer than that: due later, it was put there by a clock that was ahead.
+        due = Q(due_at__lte=now) | Q(due_at__gt=now + LONGEST_WAIT)
+        waiting = Delivery.objects.filter(due, sent_at=None, given_up_at=None)
         # What asks for a confirmation is sent to who has not confirmed; all else is not.
         wanted = waiting.filter(Q(subscription__stopped="") & (Q(subscription__confirmed_at__isnull=False) | Q(news="confirm")))
         delivery = (
@@ -89,7 +92,8 @@ def _claim(now: datetime) -> Delivery | None:
         )
         if delivery is not None:
             delivery.due_at, delivery.attempts = now + CLAIMED_FOR, delivery.attempts + 1
-            delivery.save(update_fields=["due_at", "attempts"])
+            delivery.created_at = min(delivery.created_at, now)
+            delivery.save(update_fields=["due_at", "attempts", "created_at"])
     return delivery
 
 

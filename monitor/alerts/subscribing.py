@@ -60,7 +60,7 @@ def remove(subscription: Subscription) -> None:
 
 
 def _send_link(subscription: Subscription, now: datetime) -> None:
-    lately = subscription.deliveries.filter(news=News.CONFIRM.value, created_at__gt=now - ASK_AGAIN_AFTER)
+    lately = subscription.deliveries.filter(news=News.CONFIRM.value, created_at__range=(now - ASK_AGAIN_AFTER, now))
     if not lately.exists():
         outbox.put(subscription, News.CONFIRM, messages.of_confirmation(subscription, now.timestamp()), now)
 

@@ -8,6 +8,7 @@ from celery import shared_task
 
 from monitor.alerts import mail, outbox, webhook
 from monitor.alerts.models import Delivery, Way
+from monitor.models import Crawl
 
 
 def send(delivery: Delivery) -> None:
@@ -24,4 +25,6 @@ def deliver() -> None:
 
 @shared_task(ignore_result=True)
 def forget() -> None:
-    outbox.forget(datetime.now(UTC))
+    now = datetime.now(UTC)
+    if Crawl.objects.all().bear_out(now):
+        outbox.forget(now)

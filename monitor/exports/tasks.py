@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from celery import shared_task
 
 from monitor.exports import making
+from monitor.models import Crawl
 
 log = logging.getLogger(__name__)
 
@@ -17,4 +18,5 @@ def export() -> None:
     now = datetime.now(UTC)
     for day in making.make(now):
         log.info("exported %s", day)
-    making.forget(now)
+    if Crawl.objects.all().bear_out(now):
+        making.forget(now)

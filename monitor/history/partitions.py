@@ -1,6 +1,7 @@
 """The day partitions of the minutes: made ahead, dropped behind. Rerunnable, and safe beside a running crawl.
 
-Rows of a day without a partition go to the DEFAULT one; when the partition is made at last, they move there.
+Rows of a day without a partition go to the DEFAULT one; when the partition is made at last, they move there. Nothing is dropped
+where no crawls bear the clock out.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from django.db.backends.utils import CursorWrapper
 
 from monitor.history.minutes import midnight
 from monitor.history.models import RolledUp
+from monitor.models import Crawl
 
 TABLES = ("monitor_peersample", "monitor_modelminute")
 AHEAD = 3
@@ -24,18 +26,19 @@ KEPT = 7
 
 
 def maintain(now: datetime) -> None:
-    today = now.astimezone(UTC).date()
+    today, believed = now.astimezone(UTC).date(), Crawl.objects.all().bear_out(now)
     for table in TABLES:
         existing = days_of(table)
         wanted = {today + timedelta(days=ahead) for ahead in range(AHEAD + 1)}
         for day in sorted(wanted - existing):
             with _locked("SHARE ROW EXCLUSIVE"):
                 _create(table, day)
-        for day in sorted(existing):
+        for day in sorted(existing) if believed else ():
             if day < today - timedelta(days=KEPT) and _rolled_up(day):
                 with _locked("ACCESS EXCLUSIVE") as cursor:
                     cursor.execute(f"DROP TABLE IF EXISTS {_name(table, day)}")
-    _forget_strays(today)
+    if believed:
+        _forget_strays(today)
 
 
 @contextlib.contextmanager

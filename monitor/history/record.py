@@ -19,7 +19,7 @@ from monitor.history import incidents, rollups, samples
 from monitor.history.minutes import moment
 from monitor.history.rules import Look
 from monitor.history.samples import Rates
-from monitor.models import Crawl, WatchedModel
+from monitor.models import CLOCK_JUMPS, Crawl, WatchedModel
 from monitor.published import MISSED_INTERVALS
 from swarm.snapshot import Snapshot
 
@@ -56,10 +56,13 @@ def _record(crawl: Crawl, snapshot: Snapshot | None, rates: Rates) -> None:
 
 
 def watch_the_clock(swarm: str, now: float) -> None:
-    """Where no crawl runs, nobody calls `record`: this opens the blindness that the pages show."""
+    """Where no crawl runs, nobody calls `record`: this opens the blindness that the pages show. It was opened long ago, or the
+    clock is ahead, or the site was off: then the next crawl tells."""
     with transaction.atomic():
         _one_writer(swarm)
         last = _seen_at(Crawl.objects.of(swarm).newest_success())
+        if last is not None and now - last > CLOCK_JUMPS.total_seconds():
+            return
         incidents.look(swarm, _look(now, last, float(settings.SEPAL_CRAWL_INTERVAL_S), saw=False))
 
 

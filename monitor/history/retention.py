@@ -1,4 +1,7 @@
-"""What is forgotten, and when. Rerunnable. Minutes go with their partitions; this is for everything computed from them."""
+"""What is forgotten, and when. Rerunnable. Minutes go with their partitions; this is for everything computed from them.
+
+Nothing is, where no crawls bear the clock out: it may be ahead for a moment.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from django.db.models import Exists, OuterRef, Q, QuerySet
 
 from monitor import swarms
 from monitor.history.models import BlockDay, Incident, ModelDay, ModelHour, PeerDay, SwarmDay
-from monitor.models import ServerRow, WatchedModel
+from monitor.models import Crawl, ServerRow, WatchedModel
 
 SERVER_DAYS_KEPT = timedelta(days=92)
 """Ninety days are shown; 166 MB at 500 servers x 10 models."""
@@ -26,6 +29,8 @@ DELETE FROM monitor_peer WHERE NOT EXISTS (SELECT FROM monitor_peerday WHERE pee
 
 
 def forget(now: datetime) -> None:
+    if not Crawl.objects.all().bear_out(now):
+        return
     today = now.astimezone(UTC).date()
     PeerDay.objects.filter(day__lt=today - SERVER_DAYS_KEPT).delete()
     for table in (ModelDay, BlockDay, SwarmDay):

@@ -11,6 +11,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from monitor.history.models import RolledUp
+from monitor.models import Crawl
 
 HOUR = timedelta(hours=1)
 LATE = timedelta(minutes=10)
@@ -105,16 +106,20 @@ ON CONFLICT (model_id, peer_id, day) DO UPDATE SET up = (was.up & %(others)s) | 
 
 
 def roll_up(now: datetime) -> int:
-    """Every hour since the last time, the running one too; how many hours that were."""
-    hour = _first_hour(now)
-    done = 0
-    while hour <= now:
+    """Every hour with minutes since the last time, the running one too; how many hours that were. Hours without any are passed
+    over, and count as done only by a clock that crawls bear out."""
+    hours = _hours_since(_first_hour(now), now)
+    for hour in hours:
         with transaction.atomic():
             roll_up_hour(hour)
-            RolledUp.objects.update_or_create(id=1, defaults={"until": min(hour + HOUR, now)})
-        hour += HOUR
-        done += 1
-    return done
+            _done(min(hour + HOUR, now))
+    if Crawl.objects.all().bear_out(now):
+        _done(now)
+    return len(hours)
+
+
+def _done(until: datetime) -> None:
+    RolledUp.objects.update_or_create(id=1, defaults={"until": until})
 
 
 def roll_up_hour(hour: datetime) -> None:
@@ -143,6 +148,15 @@ def _first_hour(now: datetime) -> datetime:
     mark = RolledUp.objects.first()
     since = mark.until - LATE if mark else _oldest_minute() or now
     return min(since, now).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _hours_since(first: datetime, now: datetime) -> list[datetime]:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT DISTINCT date_trunc('hour', ts, 'UTC') FROM monitor_modelminute WHERE ts >= %s AND ts <= %s ORDER BY 1",
+            [first, now],
+        )
+        return [hour.astimezone(UTC) for (hour,) in cursor.fetchall()]
 
 
 def _oldest_minute() -> datetime | None:

@@ -15,7 +15,8 @@ AGAIN_AFTER_S = 3600.0
 """A pass costs a server a fraction of a second; its speed rarely changes within the hour."""
 IN_VAIN_AFTER_S = 600.0
 """So long after a pass that gave no figure it is tried again: it was busy, or just lost."""
-
+AHEAD_S = 300.0
+"""An attempt dated further ahead was made by a clock that was wrong then. Two machines' clocks may differ a little."""
 
 PATIENCE = 3
 """Attempts that found a server busy, half an hour at least, after which it is measured all the same. Who is at work always has
@@ -61,7 +62,7 @@ def choose(
             if server.state is not PeerState.ONLINE or server.visit is None or not server.visit.answered:
                 continue
             last = past.get((model.prefix, server.peer_id))
-            if last is not None and now - last.at < (AGAIN_AFTER_S if last.measured else IN_VAIN_AFTER_S):
+            if last is not None and -AHEAD_S <= now - last.at < (AGAIN_AFTER_S if last.measured else IN_VAIN_AFTER_S):
                 continue
             idle = last.cache_tokens if last else None
             insisting = last is not None and last.found_busy >= PATIENCE

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from django.db.models import Count, Exists, Max, OuterRef
+from django.db.models import Count, Exists, Max, OuterRef, Q
 
-from monitor.rates.choose import Past, Subject
+from monitor.models import Crawl
+from monitor.rates.choose import AHEAD_S, Past, Subject
 from monitor.rates.facts import CanaryFacts, Rate, Told
 from monitor.rates.models import AnswerFinding, CanaryRun, Probe, Witness
 from monitor.rates.questions import Place
@@ -21,6 +23,7 @@ from swarm.wire.spans import Span
 
 COUNTS_FOR = timedelta(hours=12)
 """Older figures say nothing: a server may have another machine by now."""
+AHEAD = timedelta(seconds=AHEAD_S)
 PROBES_COUNTED = 5
 BUSY = "busy"
 """As `swarm.dht.forward.Why` says it, which web processes cannot import."""
@@ -84,13 +87,19 @@ def has_room(swarm: str, prefix: str, peer_id: str, witness: str, now: datetime)
     rows = Witness.objects.filter(swarm=swarm, prefix=prefix, peer_id=peer_id)
     if rows.filter(witness=witness).exists() or rows.count() < WITNESSES_OF_A_SERVER:
         return True
-    return rows.filter(at__lt=now - COUNTS_FOR).delete()[0] > 0
+    return rows.exclude(counting(now)).delete()[0] > 0
 
 
-def past(swarm: str) -> dict[Key, Past]:
+def counting(now: datetime) -> Q:
+    """What was seen lately, by a clock that was right."""
+    return Q(at__gt=now - COUNTS_FOR, at__lte=now + AHEAD)
+
+
+def past(swarm: str, now: float | None = None) -> dict[Key, Past]:
     """The last attempt at each server, the most free cache that was seen of it on the blocks that it had then, and how often it
     was found busy since it was measured last. Three queries."""
-    rows = Probe.objects.filter(swarm=swarm)
+    at = datetime.fromtimestamp(time.time() if now is None else now, UTC)
+    rows = Probe.objects.filter(swarm=swarm, at__lte=at + AHEAD)
     seats = rows.values("prefix", "peer_id", "start", "end").annotate(most=Max("cache_tokens"))
     most = {(row["prefix"], row["peer_id"], row["start"], row["end"]): row["most"] for row in seats.order_by("peer_id")}
     last = rows.order_by("prefix", "peer_id", "-at", "-pk").distinct("prefix", "peer_id")
@@ -115,12 +124,11 @@ def seen_of(swarm: str, now: datetime) -> Seen:
     probes: dict[Key, list[float]] = defaultdict(list)
     told: dict[Key, list[float]] = defaultdict(list)
     sums: dict[Key, Told] = defaultdict(lambda: Told(0, 0, 0))
-    since = now - COUNTS_FOR
-    rates = Probe.objects.filter(swarm=swarm, at__gt=since, tokens_per_s__isnull=False).order_by("at", "pk")
+    rates = Probe.objects.filter(counting(now), swarm=swarm, tokens_per_s__isnull=False).order_by("at", "pk")
     for prefix, peer_id, rate in rates.values_list("prefix", "peer_id", "tokens_per_s"):
         assert rate is not None  # the filter's word
         probes[prefix, peer_id].append(rate)
-    for row in Witness.objects.filter(swarm=swarm, at__gt=since).order_by("witness"):
+    for row in Witness.objects.filter(counting(now), swarm=swarm).order_by("witness"):
         before = sums[row.prefix, row.peer_id]
         sums[row.prefix, row.peer_id] = Told(
             before.witnesses + 1, before.requests + row.requests, before.failures + row.failures
@@ -134,12 +142,12 @@ def seen_of(swarm: str, now: datetime) -> Seen:
     evidence = {
         key: Evidence(tuple(probes[key][-PROBES_COUNTED:]), None, tuple(told[key]), doubts.get(key, "")) for key in sorted(keys)
     }
-    return Seen(evidence, dict(sums), _canaries(swarm, since), answers)
+    return Seen(evidence, dict(sums), _canaries(swarm, now), answers)
 
 
 def findings_of(swarm: str, now: datetime, peer_id: str = "") -> dict[Key, Finding]:
     """What the answers of each server, or of one, come to, as of the last round; nothing where that is too long ago."""
-    rows = AnswerFinding.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR)
+    rows = AnswerFinding.objects.filter(counting(now), swarm=swarm)
     return {
         (row.prefix, row.peer_id): Finding(
             Standing(row.standing), row.round, Span(row.start, row.end), row.whole, row.against, row.wrong, row.times
@@ -148,8 +156,8 @@ def findings_of(swarm: str, now: datetime, peer_id: str = "") -> dict[Key, Findi
     }
 
 
-def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
-    runs = CanaryRun.objects.filter(swarm=swarm, at__gt=since).order_by("prefix", "-at", "-pk").distinct("prefix")
+def _canaries(swarm: str, now: datetime) -> dict[str, CanaryFacts]:
+    runs = CanaryRun.objects.filter(counting(now), swarm=swarm).order_by("prefix", "-at", "-pk").distinct("prefix")
     return {
         run.prefix: CanaryFacts(run.outcome, run.at.timestamp(), tuple(run.peers), run.trusted_by, run.detail, run.seconds)
         for run in runs
@@ -157,5 +165,9 @@ def _canaries(swarm: str, since: datetime) -> dict[str, CanaryFacts]:
 
 
 def forget(now: datetime) -> None:
+    """What is old, where crawls bear the clock out, and what a clock that was ahead has dated."""
+    believed = Crawl.objects.all().bear_out(now)
     for kind in (Probe, Witness, CanaryRun, AnswerFinding):
-        kind.objects.filter(at__lt=now - KEPT_FOR).delete()
+        kind.objects.filter(at__gt=now + AHEAD).delete()
+        if believed:
+            kind.objects.filter(at__lt=now - KEPT_FOR).delete()

@@ -12,7 +12,7 @@ from datetime import datetime
 from django.db import transaction
 from django.db.models import Max, Q
 
-from monitor.rates.evidence import COUNTS_FOR, Key
+from monitor.rates.evidence import Key, counting
 from monitor.rates.models import AnswerFinding, Probe
 from monitor.rates.questions import HIDDEN
 from swarm.answers.judging import ROUNDS_REMEMBERED, Answer, Finding, Question, WrongAnswers, judge, with_wrong
@@ -25,7 +25,7 @@ ROUNDS_READ = ROUNDS_REMEMBERED + 2
 
 def refresh(swarm: str, now: datetime) -> dict[Key, Finding]:
     """Makes the findings of a swarm anew from the probes that count now."""
-    rows = Probe.objects.filter(swarm=swarm, at__gt=now - COUNTS_FOR, round__isnull=False).order_by("at", "pk")
+    rows = Probe.objects.filter(counting(now), swarm=swarm, round__isnull=False).order_by("at", "pk")
     newest = rows.aggregate(newest=Max("round"))["newest"] or 0
     compared = rows.filter(round__gt=newest - ROUNDS_READ, block_print__isnull=False)
     answered = rows.filter(Q(block_print__isnull=False) | ~Q(wrong="")).defer("block_print", "whole_print")

@@ -143,7 +143,10 @@ def test_a_dead_bootstrap_peer_is_an_issue(client: Client) -> None:
 
 
 def test_one_model_says_what_is_missing_and_who_serves_what(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("monitor.documents.registered", lambda: (Extension("leases", "", lambda *of: [LEASE]),))
+    monkeypatch.setattr(
+        "monitor.documents.registered",
+        lambda: (Extension("leases", "", lambda swarm, prefixes: {key: [LEASE] for key in prefixes}),),
+    )
     seed(model(6, online("a", 0, 3, 20.0), online("b", 1, 3, None), unread=frozenset({5})))
     document = get(client, "/api/v1/models/tiny-hf")
     servers = document.pop("servers")

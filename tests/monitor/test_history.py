@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
@@ -17,7 +17,7 @@ from monitor.history.minutes import NO_MINUTE, Minutes, bridged, midnight, momen
 from monitor.history.models import BlockDay, ModelDay, ModelHour, ModelMinute, Peer, PeerDay, PeerSample, RolledUp, SwarmDay
 from monitor.models import Crawl, WatchedModel
 from monitor.store import store
-from tests.monitor.seeding import NOW, online, report, seed
+from tests.monitor.seeding import NOW, failure, online, report, seed
 from tests.swarms import model, peer_id
 
 pytestmark = pytest.mark.django_db
@@ -27,6 +27,11 @@ TODAY = moment(NOW).date()
 def some_crawls() -> None:
     for after in (0, 60, 120):
         seed(model(3, online("a", 0, 3), online("b", 0, 2)), at=NOW + after)
+
+
+def bear_out(now: datetime) -> None:
+    """There has been a crawl by this clock, if one that saw nothing."""
+    store(failure((now - 2 * rollups.HOUR).timestamp()))
 
 
 def days() -> list[dict[str, object]]:
@@ -50,6 +55,7 @@ def test_old_partitions_go_once_they_are_rolled_up_and_never_before() -> None:
     some_crawls()
     partitions.maintain(moment(NOW))
     late = moment(NOW) + timedelta(days=partitions.KEPT + 1)
+    bear_out(late)
     partitions.maintain(late)
     assert TODAY in partitions.days_of("monitor_peersample"), "nobody has counted it yet"
     rollups.roll_up(late)
@@ -98,6 +104,8 @@ def test_storing_the_same_crawl_again_changes_no_sample() -> None:
 def test_retention_forgets_old_days_and_servers_nobody_remembers() -> None:
     some_crawls()
     rollups.roll_up(moment(NOW + 120))
+    for after in (91, 93, 402):
+        bear_out(moment(NOW) + timedelta(days=after))
     retention.forget(moment(NOW) + timedelta(days=91))
     assert PeerDay.objects.count() == 2 and Peer.objects.count() == 2
     PeerSample.objects.all().delete()
