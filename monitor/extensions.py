@@ -17,8 +17,8 @@ from monitor.published import Loading, Watch
 @dataclass(frozen=True)
 class Extension:
     """`documents(swarm, prefixes)` has a JSON-ready list for each model's document, under `key`, each of the shape that `item`
-    describes; `about` says what it is. It asks for all models at once. `template` renders it on the model's page, with the list as `items`;
-    `collector(swarm)` adds series to the metrics."""
+    describes; `about` says what it is. It asks for all models at once. `template` renders it on the model's page, with the
+    list as `items`; `collector(swarm)` adds series to the metrics."""
 
     key: str
     template: str
