@@ -20,10 +20,11 @@ from monitor.rates import evidence, rounds
 from monitor.rates.choose import AGAIN_AFTER_S, AT_ONCE, IN_VAIN_AFTER_S, PATIENCE, Past, Subject, choose
 from monitor.rates.facts import Rate
 from monitor.rates.models import Probe, Witness
+from monitor.store import store
 from swarm.errors import Unreachable
 from swarm.snapshot import PeerState, Snapshot
 from swarm.wire.spans import Span
-from tests.monitor.seeding import announced, online, seed, unreachable
+from tests.monitor.seeding import announced, failure, online, seed, unreachable
 from tests.swarms import model, peer_id
 
 pytestmark = pytest.mark.django_db
@@ -168,6 +169,9 @@ def test_old_figures_count_for_nothing_and_are_forgotten() -> None:
     evidence.note_probe("main", subject, now - evidence.COUNTS_FOR.total_seconds() - 1, Rate(5.0))
     assert not evidence.seen_of("main", datetime.now(UTC)).evidence
     evidence.note_probe("main", subject, now - evidence.KEPT_FOR.total_seconds() - 1, Rate(5.0))
+    evidence.forget(datetime.now(UTC))
+    assert Probe.objects.count() == 2, "no crawl bears the clock out"
+    store(failure(now - 3_700))
     evidence.forget(datetime.now(UTC))
     assert Probe.objects.count() == 1
 
