@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from coordinator import followers, leases
+from coordinator import followers, leases, watching
 from coordinator.answering import RETRY_SOON_S, stay
 from coordinator.known import circumstances
 from coordinator.watching import Watching, everyone
@@ -59,7 +59,7 @@ class Seen:
 
 def prepare(swarm: str) -> None:
     """Before a model's lock is taken: another crawl is read while others are answered, and nobody waits for it."""
-    everyone(swarm)
+    watching.prepare(swarm)
 
 
 def look(swarm: str, prefixes: Collection[str], now: datetime) -> dict[str, Seen | HintAnswer]:
@@ -74,8 +74,8 @@ def is_known(swarm: str, prefix: str) -> bool:
     return published is not None and published.snapshot.model(prefix) is not None
 
 
-def _look(watching: Watching, prefix: str, now: datetime) -> Seen | HintAnswer:
-    watched, published = watching.watch, watching.watch.published
+def _look(watched: Watching, prefix: str, now: datetime) -> Seen | HintAnswer:
+    watch, published = watched.watch, watched.watch.published
     if published is None:
         return stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
     if published.stale:
@@ -84,6 +84,6 @@ def _look(watching: Watching, prefix: str, now: datetime) -> Seen | HintAnswer:
     if model is None:
         return stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    facts = watching.facts(published, model, now)
-    known = circumstances(watched.swarm, model, facts.standing, now)
-    return Seen(watched.swarm, model, facts.counted, at, now, known, watched.rulings.quarantined)
+    facts = watched.facts(published, model, now)
+    known = circumstances(watch.swarm, model, facts.standing, now)
+    return Seen(watch.swarm, model, facts.counted, at, now, known, watch.rulings.quarantined)

@@ -1,7 +1,8 @@
 """How many requests of block servers are worked on at once, and for how long the others wait for their turn.
 
-It stands in front of Django. Who waits here costs a few kilobytes; in Django each would hold a thread and a connection to Postgres, also long after its
-server has given up. Whoever would wait too long is told when to come back. Knows addresses and time, and nothing of hints.
+It stands in front of Django. Who waits here costs a few kilobytes; in Django each would hold a thread and a connection to
+Postgres, also long after its server has given up. Whoever would wait too long is told when to come back. Knows addresses and
+time, and nothing of hints.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
 """What the planner reasons on, kept in this process until it changes: the newest crawl with everyone in it, and what is
-believed of the servers of each model. To read it takes fifty milliseconds of one core with 500 servers; each of them asks once a minute.
+believed of the servers of each model. To read it takes fifty milliseconds of one core with 500 servers, of which each asks
+once a minute.
 
 Whether it still holds is asked of Postgres each time. So whoever holds a model's lock reasons on the newest crawl.
 """
@@ -17,6 +18,7 @@ from coordinator.known import cautious, standing_facts
 from monitor import queries
 from monitor.published import Published, Watch
 from monitor.rates import evidence
+from monitor.rulings import staff
 from swarm.placement import Circumstances
 from swarm.snapshot import Model
 
@@ -41,6 +43,11 @@ class _Read:
     at: float
     facts: dict[str, tuple[int, Facts]] = field(default_factory=dict)
     """By prefix, with the stretch of time for which they hold."""
+
+    @property
+    def newest(self) -> int:
+        """The crawl that it shows; 0 for none."""
+        return self.watch.published.snapshot_id if self.watch.published else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +86,13 @@ def everyone(swarm: str) -> Watching:
     return Watching(read.watch.as_of(now), read)
 
 
+def prepare(swarm: str) -> None:
+    """Reads another crawl where there is one; little is asked where there is none."""
+    read = _reads.get(swarm)
+    if read is None or read.newest != queries.newest_success(swarm):
+        everyone(swarm)
+
+
 def forget() -> None:
     with _lock:
         _reads.clear()
@@ -93,4 +107,4 @@ def _marks(swarm: str, now: float) -> tuple[object, ...]:
     """What it depends on: the newest crawls, what the staff has ruled, what servers' answers came to, and the time between two
     crawls. Taken before the reading: what changes while it is read makes it be read again."""
     interval_s = float(settings.SEPAL_CRAWL_INTERVAL_S)
-    return queries.newest_crawls(swarm), queries.ruled(swarm, now), evidence.mark_of(swarm), interval_s
+    return queries.newest_crawls(swarm), staff().rulings(swarm, now), evidence.mark_of(swarm), interval_s
