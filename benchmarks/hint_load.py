@@ -42,7 +42,7 @@ BLOCKS, HOLE, PREFIX = 80, 40, "tiny-hf"
 CRAWL_EVERY_S = 30.0
 READS = ("/", "/api/v1/needed")
 READ_EVERY_S = 0.5
-TRIES = 4
+TRIES = 8
 
 
 @dataclass
@@ -74,7 +74,7 @@ def main() -> None:
 def _measured(options: argparse.Namespace, within_s: float) -> dict[str, Any]:
     model, signers = crowd(options.followers)
     _store(model)
-    with _web(options.site) as (port, process):
+    with _web(options.site, options.log) as (port, process):
         found, cpu_s = asyncio.run(_run(f"http://{HOST}:{port}", model, signers, within_s, process.pid))
     return _told(options.followers, within_s, found, cpu_s)
 
@@ -179,11 +179,11 @@ def _cpu_s(pid: int) -> float:
 
 
 @contextlib.contextmanager
-def _web(site: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def _web(site: Path, log: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     port = free_port()
     command = [sys.executable, "-m", "coordinator.web", "--host", HOST, "--port", str(port)]
     env = {**os.environ, "PYTHONPATH": str(site)}
-    with subprocess.Popen(command, cwd=site, env=env, stderr=subprocess.DEVNULL) as process:
+    with log.open("ab") as said, subprocess.Popen(command, cwd=site, env=env, stderr=said) as process:
         try:
             for _ in range(300):
                 with contextlib.suppress(httpx.HTTPError):
@@ -232,6 +232,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--followers", type=int, default=500)
     parser.add_argument("--within", type=float, nargs="+", default=[60.0, 30.0, 1.0], help="seconds in which each asks once")
     parser.add_argument("--site", type=Path, default=Path.cwd(), help="working copy whose web process is asked")
+    parser.add_argument("--log", type=Path, default=Path(os.devnull), help="for what the web process says")
     parser.add_argument("--json", type=Path)
     return parser.parse_args()
 
