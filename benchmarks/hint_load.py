@@ -108,18 +108,18 @@ def _store(seen: Model) -> None:
 
 
 async def _run(site: str, model: Model, signers: dict[str, Signer], within_s: float, pid: int) -> tuple[Seen, float]:
+    others = [asyncio.create_task(_crawl(model))]
     context = ssl.create_default_context()
     clients: dict[str, HintClient] = {}
     for number, server in enumerate(model.servers):
-        client = HintClient(site, signers[server.peer_id])
+        client = await asyncio.to_thread(HintClient, site, signers[server.peer_id])
         await client._http.aclose()
         own = {"X-Forwarded-For": f"10.0.{number // 250}.{number % 250 + 1}"}
         client._http = httpx.AsyncClient(base_url=f"{site}/api/v1", timeout=TIMEOUT_S, verify=context, headers=own)
         client._nonce = await client._fetch_nonce()
         clients[server.peer_id] = client
     found = Seen()
-    others = [asyncio.create_task(_read(site + path, found)) for path in READS]
-    others.append(asyncio.create_task(_crawl(model)))
+    others += [asyncio.create_task(_read(site + path, found)) for path in READS]
     before = _cpu_s(pid)
     await asyncio.gather(*(_follow(server, clients[server.peer_id], within_s, found) for server in model.servers))
     cpu_s = _cpu_s(pid) - before
@@ -169,8 +169,8 @@ async def _read(address: str, found: Seen) -> None:
 
 async def _crawl(model: Model) -> None:
     while True:
-        await asyncio.sleep(CRAWL_EVERY_S)
         await asyncio.to_thread(_store, model)
+        await asyncio.sleep(CRAWL_EVERY_S)
 
 
 def _cpu_s(pid: int) -> float:

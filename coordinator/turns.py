@@ -23,7 +23,7 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 SEATS = 2
 """Of each lane. Questions about one model are answered one after another anyway; the second is for another model."""
-PATIENCE_S = 2.5
+PATIENCE_S = 2.0
 """A server gives up after 5 s. What is begun later than this would often be answered to nobody."""
 MOST_WAITING = 2_000
 """Of each lane: many more than are answered in so long."""
