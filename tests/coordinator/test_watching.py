@@ -122,7 +122,7 @@ def elsewhere() -> Iterator[Any]:
         with transaction.atomic():
             hints._one_at_a_time(SWARM, ["tiny-hf"])
             held.set()
-            done.wait()
+            done.wait(30.0)
         connections.close_all()
 
     thread = threading.Thread(target=hold)
