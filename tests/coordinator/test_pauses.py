@@ -260,9 +260,10 @@ def not_again(lease: Lease, words: str, seconds: float) -> datetime:
     return until
 
 
-def test_an_arrival_that_declines_whatever_it_is_given_is_told_where_to_go_and_fills_no_table() -> None:
-    seen(model(30, server("a", 0, 12)))
-    for words in ("failed: no", "busy-sessions", "no reason given"):
+@pytest.mark.parametrize("served", [12, 30])
+def test_an_arrival_that_declines_whatever_it_is_given_is_told_where_to_go_and_fills_no_table(served: int) -> None:
+    seen(model(30, server("a", 0, served)))
+    for words in ("failed: no", "busy-sessions", "too-soon"):
         answer = ask("new")
         assert answer.lease is not None
         leases.decline(Lease.objects.get(pk=answer.lease.id), words, timedelta(), now())
