@@ -48,8 +48,8 @@ def hint(request: HttpRequest, response: HttpResponse, body: HintRequest) -> Hin
     """The question is also the heartbeat. The answer is to stay or a lease, always with a reason; the server decides.
     Without a signature there is the same advice, and no lease."""
     now, swarm = datetime.now(UTC), swarm_of(request)
-    if not _proved(request, response, body.peer):
-        limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request))
+    if not _proved(request, response, body.peer, len(body.offered)):
+        limits.count(limits.PLANS_OF_AN_ADDRESS, limits.address_of(request), times=len(body.offered))
         return hints.look(swarm, body, now, NOT_SIGNED)
     answer = hints.answer(swarm, body, now, digest_of(limits.address_of(request)))
     if answer.lease is not None:
@@ -94,9 +94,9 @@ def report(request: HttpRequest, response: HttpResponse, body: ReportRequest) ->
     return reports.take(swarm_of(request), body, digest_of(limits.address_of(request)), datetime.now(UTC))
 
 
-def _proved(request: HttpRequest, response: HttpResponse, peer_id: str) -> bool:
-    """Whether the peer itself is asking; then the answer brings its next nonce."""
-    limits.count(limits.REQUESTS_OF_AN_ADDRESS, limits.address_of(request))
+def _proved(request: HttpRequest, response: HttpResponse, peer_id: str, models: int = 1) -> bool:
+    """Whether the peer itself is asking; then the answer brings its next nonce. Each model that is asked about costs a plan."""
+    limits.count(limits.REQUESTS_OF_AN_ADDRESS, limits.address_of(request), times=models)
     if not signatures.signer_of(request, peer_id):
         return False
     limits.count(limits.QUESTIONS_OF_A_PEER, peer_id)

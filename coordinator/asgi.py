@@ -9,14 +9,17 @@ from channels.security.websocket import AllowedHostsOriginValidator
 from django.core.asgi import get_asgi_application
 
 from coordinator.closing import Closing
+from coordinator.turns import Turns
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "coordinator.settings")
-http = Closing(get_asgi_application())
+django = get_asgi_application()
 
 # Only now are Django's applications ready to be imported from.
+from coordinator.problems import refuse  # noqa: E402
 from monitor.api.shortcut import Shortcut  # noqa: E402
 from monitor.routing import websocket_urlpatterns  # noqa: E402
 
+http = Closing(Turns(django, refuse))
 application = ProtocolTypeRouter(
     {"http": Shortcut(http), "websocket": AllowedHostsOriginValidator(URLRouter(websocket_urlpatterns))}
 )

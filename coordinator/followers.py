@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
+from django.db.models import Q
+
 from coordinator.lease_terms import CLOCKS_DIFFER_S
-from coordinator.models import Follower
+from coordinator.models import Follower, Lease
 from swarm.placement import Promise
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
@@ -36,6 +38,15 @@ HEARTBEAT = (
     "claimed_at",
     "claim_counts",
 )
+
+
+def hold(swarm: str, peer_id: str, prefixes: Iterable[str]) -> None:
+    """Locks the rows that answering this peer may change, its own and those of peers whose leases of these models may end, in
+    one order: of two questions about different models none then waits for the other in a circle."""
+    concerned = Lease.objects.filter(swarm=swarm, prefix__in=list(prefixes)).open().values("peer_id")
+    rows = Follower.objects.select_for_update().filter(Q(peer_id=peer_id) | Q(peer_id__in=concerned), swarm=swarm)
+    # Reading them is what locks them.
+    list(rows.order_by("peer_id").values_list("pk", flat=True))
 
 
 def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:

@@ -29,6 +29,9 @@ QUARANTINED_SINCE = "this server has been quarantined"
 RETRY_BARRED_S = 300.0
 """A quarantine lasts for hours; asking twice a minute helps nobody."""
 
+LOCK_WAIT_S = 2
+"""With the wait for a turn (`coordinator.turns`) less than the five seconds after which a server gives up."""
+
 OPEN_LEASES_OF_AN_ADDRESS = 32
 """A site with more servers that all load at once has the rest wait a little; a crowd of made-up peers holds no more."""
 
@@ -36,6 +39,7 @@ OPEN_LEASES_OF_AN_ADDRESS = 32
 def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = "") -> HintAnswer:
     """What `request.peer`, which has proved to be it, should do. Records the heartbeat; an offer is in Postgres before it is
     answered. `asked_from` is a digest of the asker's address."""
+    seeing.prepare(swarm)
     with transaction.atomic():
         _one_at_a_time(swarm, request.offered)
         seen = _looked_at(swarm, request, now)
@@ -44,6 +48,7 @@ def answer(swarm: str, request: HintRequest, now: datetime, asked_from: str = ""
             known = request.model if seeing.is_known(swarm, request.model) else UNKNOWN
             tally(swarm, known, f"{STAY}-{seen.reason_code}", now)
             return seen
+        followers.hold(swarm, request.peer, seen)
         follower = followers.note_heartbeat(swarm, request, now)
         signs.note_sessions(swarm, request.model, request.peer, request.sessions_active, now)
         for one in seen.values():
@@ -76,8 +81,10 @@ def look(swarm: str, request: HintRequest, now: datetime, why_no_lease: str) -> 
 def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseReply:
     """Before the server unloads anything: does the swarm still want this move?"""
     models = [lease.prefix, *([lease.origin_prefix] if lease.is_transfer else [])]
+    seeing.prepare(swarm)
     with transaction.atomic():
         _one_at_a_time(swarm, models)
+        followers.hold(swarm, lease.peer_id, models)
         looked = seeing.look(swarm, models, now)
         seen: dict[str, Seen] = {}
         for prefix, one in looked.items():
@@ -212,8 +219,10 @@ def _filled(model: Model, peer_id: str, promises: tuple[Promise, ...], placement
 
 
 def _one_at_a_time(swarm: str, prefixes: Iterable[str]) -> None:
-    """Held until the transaction ends. `hashtextextended` makes a lock's number out of the names."""
+    """Held until the transaction ends. `hashtextextended` makes a lock's number out of the names. Who waits for too long, for
+    this lock or for a row, fails with OperationalError, and is told to come back (`coordinator.problems`)."""
     with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{LOCK_WAIT_S:g}s"])
         for prefix in sorted(prefixes):
             cursor.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"lease {swarm} {prefix}"])
 

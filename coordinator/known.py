@@ -30,13 +30,13 @@ def cautious(model: Model, published: Published) -> Model:
     return replace(model, servers=tuple(servers))
 
 
-def circumstances(swarm: str, model: Model, published: Published, now: datetime) -> Circumstances:
-    """Of the servers of one model of what is published. Two queries."""
+def circumstances(swarm: str, model: Model, standing: Circumstances, now: datetime) -> Circumstances:
+    """`standing` (`standing_facts`) with what has moved and moves. Two queries."""
     moved = Lease.objects.of_model(swarm, model.prefix).filter(
         phase=Phase.DONE, origin_start__isnull=False, closed_at__gt=now - REMEMBERED
     )
     return replace(
-        standing_facts(published, model, now),
+        standing,
         moved_s_ago={
             lease.peer_id: (now - lease.closed_at).total_seconds() for lease in moved.order_by("closed_at") if lease.closed_at
         },

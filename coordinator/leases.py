@@ -129,6 +129,10 @@ def _later_deadline(lease: Lease, progress: float | None, now: datetime) -> date
 def decline(lease: Lease, reason: str, not_again: timedelta, now: datetime) -> bool:
     """No penalty: it is the next server's turn. Who declines again and again is asked half as often each time."""
     declined = close(lease, Phase.DECLINED, reason, now)
+    if declined and lease.origin is None:
+        # Anybody makes peers that arrive, and decline: of these no more is kept than the line in the list.
+        lease.inputs = {}
+        lease.save(update_fields=["inputs"])
     if declined:
         pauses.note_decline(lease, reason, not_again, now)
     return declined

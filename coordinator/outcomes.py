@@ -48,6 +48,7 @@ def days(swarm: str, prefix: str | None, now: datetime, count: int = DAYS) -> li
 
 def _repair_times(swarm: str, prefix: str | None, since: datetime) -> dict[date, list[float]]:
     done = Lease.objects.filter(swarm=swarm, phase=Phase.DONE, urgency=Urgency.HOLE, closed_at__gte=since)
+    done = done.only("phase", "created_at", "closed_at")
     found: dict[date, list[float]] = {}
     for lease in done if prefix is None else done.filter(prefix=prefix):
         if lease.closed_at is not None and lease.repaired_s is not None:

@@ -18,6 +18,9 @@ from coordinator.lease_terms import pause_after
 from coordinator.models import Follower, Lease
 from swarm.wire.hints import DeclineReason, Urgency, decline_reason
 
+DECLINES_OF_AN_ARRIVAL = 3
+"""So many in a row an arriving server may decline before it waits like others: each is a lease that is kept for its page."""
+
 PASSING = (DeclineReason.BUSY_SESSIONS, DeclineReason.TOO_SOON)
 """Reasons that say: not for so little. Given for a hole they count like any other, or the same server would be asked again."""
 
@@ -28,7 +31,8 @@ def note_decline(lease: Lease, reason: str, not_again: timedelta, now: datetime)
         if follower is None:
             return
         words = f"it declined ({reason})"
-        if lease.urgency != Urgency.HOLE and decline_reason(reason) in PASSING:
+        # An arriving server has no sessions, and is asked again as soon as it asks.
+        if lease.origin is not None and lease.urgency != Urgency.HOLE and decline_reason(reason) in PASSING:
             follower.elective_declines += 1
             follower.elective_not_before = now + pause_after(follower.elective_declines)
             follower.elective_not_because = words
@@ -93,8 +97,10 @@ def why_not_asked(follower: Follower, fills_hole: bool, now: datetime) -> str | 
 
 
 def why_no_promise(follower: Follower, now: datetime) -> str | None:
-    """Why an arriving server is only told where to go: blocks that it promised lately were kept from others for nothing."""
-    if follower.lapses and _after(follower.not_before, now):
+    """Why an arriving server is only told where to go: blocks that it promised lately were kept from others for nothing, or it
+    declines whatever it is given."""
+    unkept = follower.lapses > 0 or follower.declines >= DECLINES_OF_AN_ARRIVAL
+    if unkept and _after(follower.not_before, now):
         return f"no lease before {_clock(follower.not_before)}: {follower.not_because}"
     return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from django.core.exceptions import DisallowedHost, RequestDataTooBig
@@ -11,6 +12,7 @@ from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
+from psycopg.errors import DeadlockDetected, LockNotAvailable
 
 from coordinator.sight import NotSeen
 from coordinator.signatures import CannotCheck, Refused, new_nonce
@@ -19,6 +21,9 @@ from monitor.api.middleware import too_many
 from monitor.api.problems import Problem
 from monitor.limits import TooMany
 from swarm.wire.identity import NONCE_HEADER, SCHEME
+
+BUSY_RETRY_S = 10
+"""A third of the time between two questions: a crowd that was refused has gone by then."""
 
 log = logging.getLogger(__name__)
 
@@ -91,9 +96,26 @@ def _install_absences(api: NinjaAPI) -> None:
     @api.exception_handler(OperationalError)
     @api.exception_handler(InterfaceError)
     def no_database(request: HttpRequest, error: Exception) -> HttpResponse:
+        if isinstance(error.__cause__, (LockNotAvailable, DeadlockDetected)):
+            return busy()
         log.warning("%s %s: the database does not answer (%s)", request.method, request.path, type(error).__name__)
         words = "this site's database does not answer; that says nothing about the swarm. Try again in 10 s"
         return Problem(kinds.UNAVAILABLE, words, {"Retry-After": "10"}).response()
+
+
+def busy() -> HttpResponse:
+    """For a server whose turn does not come: before Django (`coordinator.turns`), or at a lock that others hold."""
+    words = "more servers ask than can be answered at once; that says nothing about the swarm. Stay, and ask again"
+    return Problem(kinds.BUSY, words, {"Retry-After": str(BUSY_RETRY_S)}).response()
+
+
+async def refuse(scope: dict[str, Any], receive: Any, send: Callable[[dict[str, Any]], Awaitable[None]]) -> None:
+    """The same as an ASGI application."""
+    response = busy()
+    headers = [(name.lower().encode(), value.encode()) for name, value in response.items()]
+    headers.append((b"content-length", str(len(response.content)).encode()))
+    await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+    await send({"type": "http.response.body", "body": response.content})
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

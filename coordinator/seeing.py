@@ -6,11 +6,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from coordinator import followers, leases
+from coordinator import followers, leases, watching
 from coordinator.answering import RETRY_SOON_S, stay
-from coordinator.known import cautious, circumstances
-from monitor.published import Watch
-from monitor.queries import watch_everyone
+from coordinator.known import circumstances
+from coordinator.watching import Watching, everyone
 from swarm.placement import Circumstances, Promise
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, ReasonCode
@@ -58,20 +57,25 @@ class Seen:
         return f"this server is in quarantine here, and gets no hints: {why}" if why else ""
 
 
+def prepare(swarm: str) -> None:
+    """Before a model's lock is taken: another crawl is read while others are answered, and nobody waits for it."""
+    watching.prepare(swarm)
+
+
 def look(swarm: str, prefixes: Collection[str], now: datetime) -> dict[str, Seen | HintAnswer]:
     """What the monitor sees of each model, or why nothing can be advised about it. One snapshot for all of them."""
-    watched = watch_everyone(swarm)
+    watched = everyone(swarm)
     return {prefix: _look(watched, prefix, now) for prefix in prefixes}
 
 
 def is_known(swarm: str, prefix: str) -> bool:
     """Whether the monitor has seen the model, may what it saw be believed now or not."""
-    published = watch_everyone(swarm).published
+    published = everyone(swarm).watch.published
     return published is not None and published.snapshot.model(prefix) is not None
 
 
-def _look(watched: Watch, prefix: str, now: datetime) -> Seen | HintAnswer:
-    published = watched.published
+def _look(watched: Watching, prefix: str, now: datetime) -> Seen | HintAnswer:
+    watch, published = watched.watch, watched.watch.published
     if published is None:
         return stay(ReasonCode.BLIND, "the monitor has not seen this swarm yet", RETRY_SOON_S)
     if published.stale:
@@ -80,5 +84,6 @@ def _look(watched: Watch, prefix: str, now: datetime) -> Seen | HintAnswer:
     if model is None:
         return stay(ReasonCode.UNKNOWN_MODEL, f"the monitor has not seen {prefix} in this swarm yet", RETRY_SOON_S)
     at = datetime.fromtimestamp(published.snapshot.at, UTC)
-    known = circumstances(watched.swarm, model, published, now)
-    return Seen(watched.swarm, model, cautious(model, published), at, now, known, watched.rulings.quarantined)
+    facts = watched.facts(published, model, now)
+    known = circumstances(watch.swarm, model, facts.standing, now)
+    return Seen(watch.swarm, model, facts.counted, at, now, known, watch.rulings.quarantined)

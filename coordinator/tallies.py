@@ -18,8 +18,10 @@ UNKNOWN = ""
 
 
 def tally(swarm: str, prefix: str, outcome: str, now: datetime) -> None:
-    row, _ = Tally.objects.get_or_create(swarm=swarm, prefix=prefix, day=now.date(), outcome=outcome)
-    Tally.objects.filter(pk=row.pk).update(count=F("count") + 1)
+    rows = Tally.objects.filter(swarm=swarm, prefix=prefix, day=now.date(), outcome=outcome)
+    if not rows.update(count=F("count") + 1):
+        Tally.objects.get_or_create(swarm=swarm, prefix=prefix, day=now.date(), outcome=outcome)
+        rows.update(count=F("count") + 1)
 
 
 def by_day(swarm: str, prefix: str | None, now: datetime, days: int) -> dict[date, dict[str, int]]:

@@ -42,14 +42,14 @@ class TooMany(Exception):
         self.retry_after_s = retry_after_s
 
 
-def count(limit: Limit, who: str, now: float | None = None) -> None:
-    """Raises TooMany where `who` has used up this minute."""
+def count(limit: Limit, who: str, now: float | None = None, times: int = 1) -> None:
+    """Raises TooMany where `who` has used up this minute. `times`: what is asked for may cost as much as several."""
     moment = time.time() if now is None else now
     window = int(moment // WINDOW_S)
     key = f"limit.{limit.name}.{who}.{window}"
     try:
         cache.add(key, 0, timeout=2 * WINDOW_S)
-        used = cache.incr(key)
+        used = cache.incr(key, times)
     except (RedisError, ValueError) as error:
         # Where signatures matter nothing works without Redis anyway (`coordinator.signatures`); reads need not stop.
         log.warning("not counted: Redis does not answer (%s)", error)

@@ -142,6 +142,11 @@ class Watch:
     ruled: str = ""
     """Changes with what the staff decides about anyone or anything here."""
 
+    def as_of(self, now: float) -> Watch:
+        """The same, as old as it is now."""
+        published = replace(self.published, read_at=now) if self.published else None
+        return replace(self, read_at=now, published=published)
+
     @property
     def sees(self) -> bool:
         """Whether what is published may be believed now."""

@@ -31,6 +31,6 @@ logging.getLogger("asyncio").addFilter(_WithoutTracebacks())
 @pytest.fixture(autouse=True)
 def _nothing_kept() -> None:
     """What the site keeps for a while, one test's database would tell the next one."""
-    for name in ("monitor.kept", "monitor.api.sight", "monitor.exposition"):
+    for name in ("monitor.kept", "monitor.api.sight", "monitor.exposition", "coordinator.watching"):
         if (keeper := sys.modules.get(name)) is not None:
             keeper.forget()

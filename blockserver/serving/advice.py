@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from blockserver.serving.hint_client import CoordinatorDown, HintClient
+from blockserver.serving.hint_client import Busy, CoordinatorDown, HintClient
 from blockserver.serving.own_view import Finding, advise_alone, mendable
 from blockserver.serving.polling import LEAST_S
 from blockserver.serving.silence import Silence
@@ -136,6 +136,14 @@ class Adviser:
         self.retry_after_s = self._lease_after_s = None
         try:
             answer = await self.hints.ask(request)
+        except Busy as busy:
+            # It is there: to move without it now would be to move with all the others that it told the same.
+            self.retry_after_s = self._lease_after_s = busy.retry_after_s * (1.0 + self.jitter())
+            if serving is None:
+                self._say(f"{busy}; asking again in {self.retry_after_s:.0f} s")
+            else:
+                self._note_silence(str(busy), serving, blind=True)
+            return None
         except CoordinatorDown as error:
             self._note_silence(str(error), serving)
             return None

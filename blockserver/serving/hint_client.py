@@ -21,11 +21,26 @@ from swarm.wire.spans import Span
 TIMEOUT_S = 5.0
 """The coordinator answers in milliseconds; a server that waits longer serves worse."""
 
+BUSY_PROBLEM = "/busy"
+"""How the `type` of the problem document ends with which a coordinator says that too many ask at once."""
+BUSY_RETRY_S = 10.0
+"""Where it does not say when to come back."""
+RETRY_DIGITS = 4
+"""Of a Retry-After in seconds. A longer one, or a date, is no answer to a question that is asked twice a minute."""
+
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
 class CoordinatorDown(RemoteError):
     """No usable answer. The server goes on as it is, and decides by itself when this lasts."""
+
+
+class Busy(CoordinatorDown):
+    """The coordinator is there, and has too much to do: ask again in `retry_after_s` seconds."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class HintClient:
@@ -74,6 +89,8 @@ class HintClient:
             response.raise_for_status()
             return reply.model_validate_json(response.content)
         except httpx.HTTPStatusError as error:
+            if (told := _told_to_wait(error.response)) is not None:
+                raise Busy(f"{self.coordinator} has too much to do just now", told) from error
             raise CoordinatorDown(f"HTTP {error.response.status_code} from {self.coordinator}") from error
         except httpx.HTTPError as error:
             raise CoordinatorDown(f"{self.coordinator} does not answer ({type(error).__name__})") from error
@@ -82,6 +99,7 @@ class HintClient:
 
     async def _send(self, path: str, content: bytes) -> httpx.Response:
         request = self._http.build_request("POST", path, content=content, headers={"content-type": "application/json"})
+        nonce: str | None = None
         if self._signer is not None:
             nonce = self._nonce or await self._fetch_nonce()
             proof = self._signer.prove(
@@ -92,9 +110,30 @@ class HintClient:
         response = await self._http.send(request)
         offered = response.headers.get(NONCE_HEADER, "")
         self._nonce = offered if is_nonce(offered) else None
+        if self._nonce is None and response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+            # Most likely nobody has looked at it; to fetch another one would be one more request of a crowd.
+            self._nonce = nonce
         return response
 
     async def _fetch_nonce(self) -> str:
         response = await self._http.post("/hint/nonce")
         response.raise_for_status()
         return NonceDocument.model_validate_json(response.content).nonce
+
+
+class _Problem(BaseModel):
+    type: str = ""
+
+
+def _told_to_wait(response: httpx.Response) -> float | None:
+    """Seconds after which to ask again; None where that is not why there is no answer."""
+    if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        try:
+            if not _Problem.model_validate_json(response.content).type.endswith(BUSY_PROBLEM):
+                return None
+        except ValidationError:
+            return None
+    elif response.status_code != httpx.codes.TOO_MANY_REQUESTS:
+        return None
+    told = response.headers.get("retry-after", "")
+    return float(told) if told.isascii() and told.isdigit() and len(told) <= RETRY_DIGITS else BUSY_RETRY_S

@@ -96,6 +96,12 @@ NOT_CHECKED = Kind(
     "The peer could not be checked",
     "This says nothing about the peer: our own crawl worker, queue or swarm does not answer. Ask again after Retry-After.",
 )
+BUSY = Kind(
+    "busy",
+    503,
+    "More servers ask than are answered at once",
+    "Ask again after Retry-After, and some seconds later than that, other ones each time: the others wait for the same moment.",
+)
 UNAVAILABLE = Kind(
     "unavailable", 503, "A part of this site is down", "Ask again after Retry-After. /readyz says which part it is."
 )
@@ -103,7 +109,7 @@ UNAVAILABLE = Kind(
 CATALOGUE = (
     BAD_REQUEST, UNSIGNED, NO_SUCH_ADDRESS, UNKNOWN_SWARM, UNKNOWN_MODEL, UNKNOWN_SERVER, UNKNOWN_INCIDENT, UNKNOWN_CRAWL,
     UNKNOWN_SNAPSHOT, UNKNOWN_HINT, UNKNOWN_PAGE, METHOD_NOT_ALLOWED, SNAPSHOT_FORGOTTEN, TOO_LONG, INVALID, TOO_MANY, BROKEN,
-    NOT_SEEN, NOT_CHECKED, UNAVAILABLE,
+    NOT_SEEN, NOT_CHECKED, BUSY, UNAVAILABLE,
 )  # fmt: skip
 """In the order of their status: what /docs/errors lists."""
 

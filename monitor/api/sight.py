@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -53,19 +53,19 @@ def current(swarm: str) -> Watch:
     marks = (queries.newest_crawls(swarm), queries.ruled(swarm, now), interval_s)
     kept = _reads.get(swarm)
     if kept and kept.marks == marks and 0 <= now - kept.at < REREAD_AFTER_S:
-        return _at(kept.watch, now)
+        return kept.watch.as_of(now)
     # One reader at a time: after a crawl everybody asks at once, and they all want the same.
     with _lock:
         kept = _reads.get(swarm)
         if not kept or kept.marks != marks or not 0 <= now - kept.at < REREAD_AFTER_S:
             kept = _reads[swarm] = _Read(queries.watch(swarm, now), marks, now)
-    return _at(kept.watch, now)
+    return kept.watch.as_of(now)
 
 
 def known_version(swarm: str) -> str | None:
     """Without a look into the database: what is known may have aged meanwhile, and that changes the version too."""
     kept = _reads.get(swarm)
-    return version_of(_at(kept.watch, time.time())) if kept else None
+    return version_of(kept.watch.as_of(time.time())) if kept else None
 
 
 def forget() -> None:
@@ -80,9 +80,3 @@ def published_model(seen: Watch, prefix: str) -> tuple[Published, Model]:
             UNKNOWN_MODEL, f"the swarm announces no model with the prefix {prefix!r}; /api/v1/models lists those it does"
         )
     return seen.published, model
-
-
-def _at(watch: Watch, now: float) -> Watch:
-    """The same, as old as it is now."""
-    published = replace(watch.published, read_at=now) if watch.published else None
-    return replace(watch, read_at=now, published=published)

@@ -156,6 +156,14 @@ def findings_of(swarm: str, now: datetime, peer_id: str = "") -> dict[Key, Findi
     }
 
 
+def mark_of(swarm: str) -> tuple[object, ...]:
+    """Changes with every rate that is measured and every finding; clients' reports, of which there may be thousands, are not
+    looked through. Two queries."""
+    found = AnswerFinding.objects.filter(swarm=swarm).aggregate(count=Count("pk"), newest=Max("at"))
+    newest = Probe.objects.filter(swarm=swarm).order_by("-pk").values_list("pk", flat=True).first()
+    return newest, found["count"], found["newest"]
+
+
 def _canaries(swarm: str, now: datetime) -> dict[str, CanaryFacts]:
     runs = CanaryRun.objects.filter(counting(now), swarm=swarm).order_by("prefix", "-at", "-pk").distinct("prefix")
     return {

@@ -8,7 +8,8 @@ that it waits for somebody, and advises nothing for these holes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from swarm.placement.decisions import Move, Promise
 from swarm.placement.holders import Holder, counts, holes_of, moved, planned, safe_donors
@@ -50,6 +51,24 @@ def moves_for_holes(
     movable: Collection[str] | None,
     capacities: Mapping[str, int],
 ) -> tuple[Move, ...]:
+    """For everybody who asks while nothing changes the same, and found once: `capacities` that say what spans say as well make
+    no difference."""
+    spans = {holder.peer_id: len(holder.span) for holder in holders}
+    told = frozenset((peer_id, size) for peer_id, size in capacities.items() if spans.get(peer_id, size) != size)
+    asked = None if movable is None else frozenset(movable)
+    # The servers of the model stand in `holders`, as they are counted on.
+    return _moves_for_holes(replace(model, servers=()), tuple(holders), frozenset(promised), asked, told)
+
+
+@lru_cache(maxsize=64)
+def _moves_for_holes(
+    model: Model,
+    kept: tuple[Holder, ...],
+    promised: frozenset[str],
+    movable: frozenset[str] | None,
+    told: frozenset[tuple[str, int]],
+) -> tuple[Move, ...]:
+    capacities, holders = dict(told), list(kept)
     moves, after = direct_moves(model, holders, promised, movable, capacities)
     left = holes_of(model, after)
     if not left:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from django.test import Client
 
-from coordinator.known import circumstances
+from coordinator.known import circumstances, standing_facts
 from monitor.queries import watch_everyone
 from swarm.placement import MIN_AGE_S, Circumstances
 from swarm.snapshot import Model, PeerState
@@ -27,7 +27,8 @@ ALONE = model(4, server("a", 0, 4))
 def known() -> Circumstances:
     published = watch_everyone(SWARM).published
     assert published is not None
-    return circumstances(SWARM, published.snapshot.models[0], published, datetime.now(UTC))
+    seen_now, at = published.snapshot.models[0], datetime.now(UTC)
+    return circumstances(SWARM, seen_now, standing_facts(published, seen_now, at), at)
 
 
 def days(*seen_then: tuple[float, Model]) -> None:

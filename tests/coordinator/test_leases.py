@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from coordinator import followers, hints, lease_terms, leases, outcomes, plans, tallies
 from coordinator.models import Follower, Lease, Outcome, Phase, Plan, Tally
@@ -236,3 +238,13 @@ def test_a_swarm_that_is_whole_has_arrivals_and_moves_of_other_urgency() -> None
     lease = ask("new").lease
     assert lease is not None and lease.urgency is Urgency.ARRIVAL and lease.if_unchanged is None
     assert datetime.now(UTC) < Lease.objects.get().expires_at
+
+
+def test_the_days_of_a_month_are_counted_without_reading_what_each_hint_rested_on() -> None:
+    holed()
+    assert ask("d", Span(0, 12)).lease is not None
+    leases.close(Lease.objects.get(), Phase.DONE, "seen online", now())
+    with CaptureQueriesContext(connection) as asked:
+        (day,) = outcomes.days(SWARM, None, now())
+    assert day.repaired_s is not None
+    assert len(asked) == 2 and not [query for query in asked.captured_queries if "inputs" in query["sql"]]

@@ -258,3 +258,29 @@ def not_again(lease: Lease, words: str, seconds: float) -> datetime:
     until = declined(lease, words, timedelta(seconds=seconds)).not_before
     assert until is not None
     return until
+
+
+@pytest.mark.parametrize("served", [12, 30])
+def test_an_arrival_that_declines_whatever_it_is_given_is_told_where_to_go_and_fills_no_table(served: int) -> None:
+    seen(model(30, server("a", 0, served)))
+    for words in ("failed: no", "busy-sessions", "too-soon"):
+        answer = ask("new")
+        assert answer.lease is not None
+        leases.decline(Lease.objects.get(pk=answer.lease.id), words, timedelta(), now())
+    answers = [ask("new") for _ in range(5)]
+    assert {(answer.advice, answer.lease) for answer in answers} == {("move", None)} and answers[0].span is not None
+    assert "it declined" in (answers[0].no_lease_because or "") and (answers[0].lease_after_s or 0) > 0
+    assert Lease.objects.count() == 3
+    pass_time(answers[0].lease_after_s or 0)
+    assert ask("new").lease is not None
+
+
+def test_of_a_declined_arrival_nothing_long_is_kept_and_of_a_declined_move_what_it_rested_on() -> None:
+    holed()
+    assert asks("d", Span(0, 12)).lease is not None
+    declined(Lease.objects.get(), "pinned")
+    assert Lease.objects.get().inputs, "its page says why it was asked"
+    assert ask("new").lease is not None
+    arrival = Lease.objects.get(peer_id=peer_id("new"))
+    declined(arrival, "pinned")
+    assert Lease.objects.get(pk=arrival.pk).inputs == {}

@@ -15,7 +15,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.known import cautious, circumstances
+from coordinator.known import cautious, standing_facts
 from monitor import queries
 from monitor.history.models import Incident
 from monitor.rates import evidence, findings, rounds
@@ -221,7 +221,7 @@ def test_a_doubted_server_is_not_the_one_that_lets_another_leave() -> None:
     assert published is not None
     seen = published.snapshot.models[0]
     assert not donors(cautious(seen, published))
-    rates = circumstances(SWARM, seen, published, datetime.now(UTC)).rates
+    rates = standing_facts(published, seen, datetime.now(UTC)).rates
     assert rates[peer_id("liar")] == DOUBTED_SHARE * 1000.0 and rates[peer_id("donor")] == 100.0
 
 

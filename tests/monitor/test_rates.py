@@ -13,7 +13,7 @@ from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.known import circumstances
+from coordinator.known import standing_facts
 from monitor.privacy import digest
 from monitor.queries import latest_snapshot
 from monitor.rates import evidence, rounds
@@ -145,7 +145,7 @@ def test_both_figures_are_shown_and_the_planner_counts_on_the_believed_one(clien
 
     published = latest_snapshot("main")
     assert published is not None
-    known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
+    known = standing_facts(published, published.snapshot.models[0], datetime.now(UTC))
     assert known.rates[peer_id("liar")] == 120.0 and known.rates[peer_id("b")] == 100.0
 
 
@@ -156,7 +156,7 @@ def test_servers_of_one_network_are_known_to_the_planner_as_such_and_to_nobody_e
     seed(model(4, *together, online("c", 0, 4, at=now)), at=now)
     published = latest_snapshot("main")
     assert published is not None
-    known = circumstances("main", published.snapshot.models[0], published, datetime.now(UTC))
+    known = standing_facts(published, published.snapshot.models[0], datetime.now(UTC))
     assert known.operators[peer_id("a")] == known.operators[peer_id("b")] != known.operators[peer_id("c")]
     for address in ("/", "/m/tiny-hf", "/api/v1/models", "/api/v1/state", "/metrics"):
         assert digest("1.2.3.0/24") not in client.get(address).content.decode()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given
 
-from swarm.placement import Move, Promise, find_holes, mend, plan, repair, still_useful, urgency_of
-from swarm.placement.holders import planned
+from swarm.placement import Move, Promise, chains, find_holes, mend, plan, repair, still_useful, urgency_of
+from swarm.placement.holders import Holder, planned
 from swarm.snapshot import Model, PeerState, Server
 from swarm.wire.hints import ReasonCode, Urgency
 from swarm.wire.spans import Span
@@ -134,3 +136,27 @@ def test_a_plan_with_slow_promises_is_the_plan_without_their_servers(swarm: Mode
     late = [Promise(name, Span(0, 1), slow=True) for name in ids]
     rest = replace(swarm, servers=tuple(s for s in swarm.servers if s.peer_id not in ids))
     assert mend(swarm, late) == mend(rest)
+
+
+def test_what_is_asked_again_and_again_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of servers ask about one hole; what each says of its own size changes nothing where its span says the same."""
+    planned_for: list[object] = []
+    find = chains.direct_moves
+
+    def counted(model: Model, holders: list[Holder], promised: Any, movable: Any, capacities: Any) -> Any:
+        planned_for.append(capacities)
+        return find(model, holders, promised, movable, capacities)
+
+    monkeypatch.setattr(chains, "direct_moves", counted)
+    names = [peer_id(name) for name in ("first", "second", "third")]
+    swarm = model(7, server("first", 0, 3), server("second", 0, 3), server("third", 1, 4))
+    once = mend(swarm, movable=names)
+    asked = len(planned_for)
+    assert [mend(swarm, movable=set(names), capacities={name: 3}) for name in names] == [once] * 3
+    assert len(planned_for) == asked
+    for other in (
+        mend(swarm, movable=names, capacities=dict.fromkeys(names, 1)),
+        mend(swarm, movable=()),
+        mend(swarm, [Promise(names[0], Span(4, 7))]),
+    ):
+        assert other != once
