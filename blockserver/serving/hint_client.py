@@ -1,4 +1,5 @@
-"""Asks the coordinator over HTTP. Short time limits; whatever goes wrong there is CoordinatorDown, and never stops a server.
+"""Asks the coordinator over HTTP. Short time limits, small answers, no redirects, no cookies; whatever goes wrong there is
+CoordinatorDown, and never stops a server.
 
 With a `Signer` each request is signed over a nonce that the coordinator gave; each answer brings the next nonce. Without one
 the coordinator gives advice to look at, and no lease.
@@ -6,11 +7,15 @@ the coordinator gives advice to look at, and no lease.
 
 from __future__ import annotations
 
+import asyncio
+import math
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TypeVar
 
 import httpx
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from swarm.errors import RemoteError
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseDocument, LeaseReply, LeaseStep, NonceDocument, SpanDocument
@@ -19,21 +24,46 @@ from swarm.wire.reports import ReportReply, ReportRequest
 from swarm.wire.spans import Span
 
 TIMEOUT_S = 5.0
-"""The coordinator answers in milliseconds; a server that waits longer serves worse."""
+"""For one request, to the last byte of its answer. The coordinator answers in milliseconds; a server that waits longer serves
+worse."""
+MOST_BYTES = 65_536
+"""Of an answer. The longest reason takes a twentieth of it."""
 
 Reply = TypeVar("Reply", bound=BaseModel)
 
 
 class CoordinatorDown(RemoteError):
-    """No usable answer. The server goes on as it is, and decides by itself when this lasts."""
+    """No usable answer. The server goes on as it is, and decides by itself when this lasts. `retry_after_s` is there where the
+    coordinator is busy and says when to ask again."""
+
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    nonce: str
+    retry_after: str
 
 
 class HintClient:
-    def __init__(self, coordinator: str, signer: Signer | None = None) -> None:
+    """`timeout_s` is for each request; a question takes three of them at most."""
+
+    def __init__(self, coordinator: str, signer: Signer | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.coordinator = coordinator.rstrip("/")
         self._signer = signer
         self._nonce: str | None = None
-        self._http = httpx.AsyncClient(base_url=f"{self.coordinator}{API}", timeout=TIMEOUT_S)
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(
+            base_url=f"{self.coordinator}{API}",
+            timeout=timeout_s,
+            # What is not packed cannot unpack to gigabytes.
+            headers={"accept-encoding": "identity"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
 
     async def __aenter__(self) -> HintClient:
         return self
@@ -67,20 +97,19 @@ class HintClient:
     async def _post(self, path: str, body: BaseModel, reply: type[Reply]) -> Reply:
         content = body.model_dump_json().encode()
         try:
-            response = await self._send(path, content)
-            if response.status_code == httpx.codes.UNAUTHORIZED and self._signer is not None:
+            answer = await self._send(path, content)
+            if answer.status == httpx.codes.UNAUTHORIZED and self._signer is not None:
                 # The nonce was too old, or was for a coordinator that has restarted; this answer brought another one.
-                response = await self._send(path, content)
-            response.raise_for_status()
-            return reply.model_validate_json(response.content)
-        except httpx.HTTPStatusError as error:
-            raise CoordinatorDown(f"HTTP {error.response.status_code} from {self.coordinator}") from error
-        except httpx.HTTPError as error:
+                answer = await self._send(path, content)
+            return reply.model_validate_json(self._taken(answer))
+        except TimeoutError as error:
+            raise CoordinatorDown(f"{self.coordinator} does not answer within {self._timeout_s:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CoordinatorDown(f"{self.coordinator} does not answer ({type(error).__name__})") from error
-        except ValidationError as error:
+        except ValueError as error:
             raise CoordinatorDown(f"{self.coordinator} answers something that is no hint") from error
 
-    async def _send(self, path: str, content: bytes) -> httpx.Response:
+    async def _send(self, path: str, content: bytes) -> _Answer:
         request = self._http.build_request("POST", path, content=content, headers={"content-type": "application/json"})
         if self._signer is not None:
             nonce = self._nonce or await self._fetch_nonce()
@@ -89,12 +118,43 @@ class HintClient:
             )
             request.headers["authorization"] = proof.header()
             self._nonce = None
-        response = await self._http.send(request)
-        offered = response.headers.get(NONCE_HEADER, "")
-        self._nonce = offered if is_nonce(offered) else None
-        return response
+        answer = await self._exchange(request)
+        self._nonce = answer.nonce if is_nonce(answer.nonce) else None
+        return answer
 
     async def _fetch_nonce(self) -> str:
-        response = await self._http.post("/hint/nonce")
-        response.raise_for_status()
-        return NonceDocument.model_validate_json(response.content).nonce
+        answer = await self._exchange(self._http.build_request("POST", "/hint/nonce"))
+        return NonceDocument.model_validate_json(self._taken(answer)).nonce
+
+    async def _exchange(self, request: httpx.Request) -> _Answer:
+        """TimeoutError, httpx.HTTPError, or ValueError where the answer is too long. A time limit for each read alone would
+        let a coordinator that sends a byte now and then hold a server for good."""
+        async with asyncio.timeout(self._timeout_s):
+            response = await self._http.send(request, stream=True)
+            try:
+                body = bytearray()
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        raise ValueError(f"more than {MOST_BYTES} bytes")
+            finally:
+                await response.aclose()
+        headers = response.headers
+        nonce, retry_after = headers.get(NONCE_HEADER, ""), headers.get("retry-after", "")
+        return _Answer(response.status_code, bytes(body), nonce, retry_after)
+
+    def _taken(self, answer: _Answer) -> bytes:
+        if httpx.codes.is_success(answer.status):
+            return answer.body
+        busy = answer.status in (httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.TOO_MANY_REQUESTS)
+        retry_after_s = _seconds(answer.retry_after) if busy else None
+        raise CoordinatorDown(f"HTTP {answer.status} from {self.coordinator}", retry_after_s)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Of the header; None where it is a date or nonsense."""
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        return None
+    return seconds if math.isfinite(seconds) and seconds >= 0 else None

@@ -19,7 +19,7 @@ from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import STAY, Coordinator, coordinator, move
 from tests.blockserver.serving.test_advice import Situation
-from tests.swarms import model, server
+from tests.swarms import model, ours, server
 
 HINT = "/api/v1/hint"
 LATER: dict[str, Any] = {
@@ -180,7 +180,7 @@ async def test_a_server_alone_prefers_what_it_has_on_its_disk() -> None:
     assert (await me.adviser.arrive()).placement.span == Span(7, 19)
 
 
-SHORT = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
+SHORT = ours(model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8)))
 
 
 async def decides_alone(name: str, swarm: Model = SHORT) -> Placement | None:
