@@ -45,7 +45,7 @@ class Finding:
         """All servers that follow our rule, but those whose turn has passed: the planner's first choice may be one that stays
         for a reason of its own."""
         ours = frozenset(server.peer_id for server in model.servers if server.record.is_ours)
-        turns_over = _turns_within((now - self.since) / (2 * patience_s))
+        turns_over = _turns_within((now - self.since) / (2 * patience_s), len(ours))
         while len(self.passed_over) < turns_over:
             chosen = next((move.peer_id for move in mend(model, movable=ours - self.passed_over)), None)
             if chosen is None:
@@ -54,11 +54,12 @@ class Finding:
         return ours - self.passed_over
 
 
-def _turns_within(elapsed: float) -> int:
-    """How many turns are over; `elapsed` in lengths of the first one. That lasts twice the time after which its server would
+def _turns_within(elapsed: float, most: int) -> int:
+    """How many turns are over, of `most`; `elapsed` in lengths of the first one. That lasts twice the time after which its server would
     have moved, and so does the second; the nth after it an nth of that. The more have let their turn pass, the less likely it
     is that the next follows the rule; were each waited for as long, a dozen of them kept a hole open for half an hour."""
     turns, end = 0, 0.0
-    while elapsed >= (end := end + 1.0 / max(1, turns)):
+    # The sum grows as slowly as a logarithm: of a day's turns nobody lives to see the end.
+    while turns < most and elapsed >= (end := end + 1.0 / max(1, turns)):
         turns += 1
     return turns

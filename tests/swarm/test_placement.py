@@ -131,7 +131,6 @@ def test_a_move_beyond_a_model_that_has_shrunk_is_not_made() -> None:
     assert why == "tiny-hf has blocks 0 to 19 by now"
 
 
-
 # --- properties
 
 

@@ -16,9 +16,7 @@ from swarm.wire.spans import Span
 from tests.blockserver.coordinators import coordinator, move
 from tests.swarms import model, ours, peer_id, server
 
-WHOLE = ours(
-    model(30, server("a", 0, 12), server("b", 12, 24), server("c", 18, 30), server("me", 0, 12, throughput=9.0))
-)
+WHOLE = ours(model(30, server("a", 0, 12), server("b", 12, 24), server("c", 18, 30), server("me", 0, 12, throughput=9.0)))
 HOLED = replace(WHOLE, servers=tuple(s for s in WHOLE.servers if s.peer_id != peer_id("b")))
 
 
@@ -36,7 +34,13 @@ class Situation:
             peer_id=peer_id(me),
             candidates=(
                 Candidate(
-                    "tiny-hf", 12, seen.num_blocks, self._view, lambda: self.pace, lambda blocks: self.load_s(blocks), lambda: self.on_disk
+                    "tiny-hf",
+                    12,
+                    seen.num_blocks,
+                    self._view,
+                    lambda: self.pace,
+                    lambda blocks: self.load_s(blocks),
+                    lambda: self.on_disk,
                 ),
             ),
             hints=hints,

@@ -102,6 +102,17 @@ def test_two_questions_without_advice_are_no_silence() -> None:
     assert silence.end() and not silence.is_over(1e6) and not silence.end()
 
 
+@pytest.mark.parametrize("blind", [False, True])
+def test_how_long_a_silence_is_borne_is_drawn_once(blind: bool) -> None:
+    """Were it drawn at each question, of many servers each would come to its shortest."""
+    silence, drawn = Silence(1_000.0), iter([0.5, 0.0, 0.25])
+    assert silence.note(0.0, lambda: next(drawn), blind=blind)
+    assert not silence.note(30.0, lambda: next(drawn), blind=blind)
+    assert silence.patience_s == 1_500.0
+    silence.note(60.0, lambda: next(drawn), blind=blind)
+    assert not silence.is_over(1_499.0) and silence.is_over(1_500.0)
+
+
 async def test_an_arrival_waits_a_little_for_a_lease_that_is_to_be_had(told: Coordinator) -> None:
     told.answers[HINT] = LATER
     async with HintClient(told.url) as hints:
