@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import pytest
 
@@ -45,8 +46,8 @@ def first_turns(swarm: Model) -> list[float]:
 def test_the_first_two_have_time_to_move_and_a_crowd_that_does_not_keeps_no_hole_open_for_long() -> None:
     starts = first_turns(ours(crowd(20)))
     assert starts[:4] == [0, 120, 240, 300], "who follows the rule has moved, and is seen to load, before the next one's turn"
-    gaps = [later - sooner for sooner, later in zip(starts, starts[1:], strict=False)]
-    assert all(later <= sooner + 1 for sooner, later in zip(gaps, gaps[1:], strict=False)), "to the second"
+    gaps = [later - sooner for sooner, later in pairwise(starts)]
+    assert all(later <= sooner + 1 for sooner, later in pairwise(gaps)), "to the second"
     assert starts[9] < 480 and starts[30] < 660, "nine that do not follow cost less than eight minutes, thirty eleven"
 
 
