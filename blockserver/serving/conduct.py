@@ -1,5 +1,5 @@
-"""Can this server follow a lease, and should it? Pure: its situation in, an objection or none out. Petals' servers move for throughput;
-ours leave their blocks for a hole at once, and for anything else only when nobody is hurt by it.
+"""Can this server follow a lease, and should it? Pure: its situation in, an objection or none out. Petals' servers move for
+throughput; ours leave their blocks for a hole at once, and for anything else only when nobody is hurt by it.
 """
 
 from __future__ import annotations

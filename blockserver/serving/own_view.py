@@ -55,9 +55,10 @@ class Finding:
 
 
 def _turns_within(elapsed: float, most: int) -> int:
-    """How many turns are over, of `most`; `elapsed` in lengths of the first one. That lasts twice the time after which its server would
-    have moved, and so does the second; the nth after it an nth of that. The more have let their turn pass, the less likely it
-    is that the next follows the rule; were each waited for as long, a dozen of them kept a hole open for half an hour."""
+    """How many turns are over, of `most`; `elapsed` in lengths of the first one. That lasts twice the time after which its
+    server would have moved, and so does the second; the nth after it an nth of that. The more have let their turn pass, the
+    less likely it is that the next follows the rule; were each waited for as long, a dozen kept a hole open for half an hour.
+    """
     turns, end = 0, 0.0
     # The sum grows as slowly as a logarithm: of a day's turns nobody lives to see the end.
     while turns < most and elapsed >= (end := end + 1.0 / max(1, turns)):

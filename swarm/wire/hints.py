@@ -53,7 +53,7 @@ Words = Annotated[str, AfterValidator(_shown)]
 LeaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 """Stands in the path of the requests about the lease."""
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
-PlanVersion = Annotated[int, Field(ge=-(2**63), lt=2**63)]
+PlanVersion = Annotated[int, Field(ge=0, lt=2**63)]
 MOST_ALSO = 8
 """Further models that one server may offer: each is planned for under a lock of its own, and more than a few fit on no disk."""
 
