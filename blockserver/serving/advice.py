@@ -43,8 +43,8 @@ _USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN, ReasonCode.SCARCE, R
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """One model that this server could serve: `num_blocks` of its `whole` blocks. `view` reads the DHT and gives it as this
-    server sees it, announcements believed; `pace` is how fast this server is with it, `load_s` how long it loads so many blocks,
-    as far as it knows; `on_disk` are the blocks that need no download."""
+    server sees it, announcements believed; `pace` is how fast this server is with it, `load_s` how long it loads so many
+    blocks, as far as it knows; `on_disk` are the blocks that need no download."""
 
     prefix: str
     num_blocks: int
