@@ -143,10 +143,12 @@ def _looked_at(swarm: str, request: HintRequest, now: datetime) -> dict[str, See
 
 
 def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
-    """The open lease of the asking peer. One for a model that it does not offer any more is its own to give back."""
+    """The open lease of the asking peer. One for a model that it does not offer any more, or for more blocks than fit it by
+    now, is its own to give back."""
     held = Lease.objects.filter(swarm=swarm, peer_id=request.peer).open().first()
-    if held is not None and held.prefix not in request.offered:
-        leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
+    if held is not None and (fits := request.offered.get(held.prefix, 0)) < len(held.span):
+        why = f"only {fits} blocks fit the server by now" if fits else f"the server does not offer {held.prefix} any more"
+        leases.close(held, Phase.STALE, why, now)
         return None
     return None if held is not None and leases.lapse(held, now) else held
 

@@ -14,7 +14,9 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
+from blockserver.serving.conduct import misfit
 from blockserver.serving.hint_client import Busy, CoordinatorDown, HintClient
+from blockserver.serving.leasing import Leases
 from blockserver.serving.own_view import Finding, advise_alone, mendable
 from blockserver.serving.polling import LEAST_S
 from blockserver.serving.silence import Silence
@@ -40,12 +42,13 @@ _USUAL = (ReasonCode.NOTHING_NEEDED, ReasonCode.LEASE_OPEN, ReasonCode.SCARCE, R
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One model that this server could serve. `view` reads the DHT and gives it as this server sees it, announcements believed;
-    `pace` is how fast this server is with it, `load_s` how long it loads so many blocks, as far as it knows; `on_disk` are the
-    blocks that need no download."""
+    """One model that this server could serve: `num_blocks` of its `whole` blocks. `view` reads the DHT and gives it as this
+    server sees it, announcements believed; `pace` is how fast this server is with it, `load_s` how long it loads so many
+    blocks, as far as it knows; `on_disk` are the blocks that need no download."""
 
     prefix: str
     num_blocks: int
+    whole: int
     view: Callable[[], Awaitable[Model]]
     pace: Callable[[], Pace | None] = lambda: None
     load_s: Callable[[int], float | None] = lambda _: None
@@ -79,11 +82,13 @@ class Adviser:
     """When the coordinator said that asking again makes sense; None where it said nothing."""
     _lease_after_s: float | None = field(default=None, init=False)
     _silence: Silence = field(init=False)
+    _leases: Leases = field(init=False)
     _last_words: str = field(default="", init=False)
     _finding: Finding | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self._silence = Silence(self.fallback_after_s)
+        self._leases = Leases(self.hints, self.peer_id)
 
     async def arrive(self, *, alone: bool = False) -> Decision:
         """The first span of a server that serves nothing yet; `alone` does not ask the coordinator."""
@@ -136,16 +141,8 @@ class Adviser:
         self.retry_after_s = self._lease_after_s = None
         try:
             answer = await self.hints.ask(request)
-        except Busy as busy:
-            # It is there: to move without it now would be to move with all the others that it told the same.
-            self.retry_after_s = self._lease_after_s = busy.retry_after_s * (1.0 + self.jitter())
-            if serving is None:
-                self._say(f"{busy}; asking again in {self.retry_after_s:.0f} s")
-            else:
-                self._note_silence(str(busy), serving, blind=True)
-            return None
         except CoordinatorDown as error:
-            self._note_silence(str(error), serving)
+            self._note_no_answer(error, serving)
             return None
         self.retry_after_s = answer.retry_after_s
         if answer.reason_code in _NOT_SEEN:
@@ -166,9 +163,25 @@ class Adviser:
         if answer.lease.model not in request.offered:
             self._say(f"the coordinator names {answer.lease.model}, which this server does not offer; passing it over")
             return None
+        wanted, span = self._candidate(answer.lease.model), answer.lease.to_span()
+        if why := misfit(span, wanted.num_blocks, wanted.whole):
+            await self._leases.decline(answer.lease, why)
+            return None
         self._last_words = ""
-        placement = Placement(answer.lease.to_span(), answer.reason_code, answer.reason)
-        return Decision(answer.lease.model, placement, BY_COORDINATOR, answer.lease)
+        placement = Placement(span, answer.reason_code, answer.reason)
+        return Decision(wanted.prefix, placement, BY_COORDINATOR, answer.lease)
+
+    def _note_no_answer(self, error: CoordinatorDown, serving: Span | None) -> None:
+        self.retry_after_s = error.retry_after_s
+        if not isinstance(error, Busy):
+            self._note_silence(str(error), serving)
+            return
+        # It is there: to move without it now would be to move with all the others that it told the same.
+        again_s = self.retry_after_s = self._lease_after_s = error.told_s * (1.0 + self.jitter())
+        if serving is None:
+            self._say(f"{error}; asking again in {again_s:.0f} s")
+        else:
+            self._note_silence(str(error), serving, blind=True)
 
     def _question(self, present: Candidate, serving: Span | None, sessions_active: int) -> HintRequest:
         pace = present.pace()

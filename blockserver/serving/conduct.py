@@ -1,5 +1,5 @@
-"""Should this server follow a lease? Pure: its situation in, an objection or none out. Petals' servers move for throughput;
-ours leave their blocks for a hole at once, and for anything else only when nobody is hurt by it.
+"""Can this server follow a lease, and should it? Pure: its situation in, an objection or none out. Petals' servers move for
+throughput; ours leave their blocks for a hole at once, and for anything else only when nobody is hurt by it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ NOT_AGAIN_S = {
     DeclineReason.MEMORY: 3_600.0,
     DeclineReason.DISK: 600.0,
     DeclineReason.FAILED: 600.0,
+    DeclineReason.NO_SUCH_BLOCKS: 600.0,
 }
 """For how long there is no use in asking again for any move. Not listed is what passes, or keeps no hole from being filled."""
 
@@ -27,7 +28,6 @@ class Situation:
     sessions_active: int = 0
     dwelt_s: float = 0.0
     min_dwell_s: float = 0.0
-    num_blocks_max: int | None = None
     fetch_bytes: int = 0
     disk_free_bytes: int | None = None
 
@@ -47,14 +47,21 @@ class Objection:
         return NOT_AGAIN_S.get(self.reason, 0.0)
 
 
+def misfit(span: Span, num_blocks_max: int, whole: int) -> Objection | None:
+    """Why blocks of a model of `whole` blocks cannot be loaded here at all; None where they can. A coordinator may know another
+    size of the model, or remember what fitted before the operator gave this server less."""
+    if span.end > whole:
+        return Objection(DeclineReason.NO_SUCH_BLOCKS, f"the model has blocks 0 to {whole - 1}")
+    if len(span) > num_blocks_max:
+        return Objection(DeclineReason.MEMORY, f"{len(span)} blocks are more than the {num_blocks_max} that fit here")
+    return None
+
+
 def objection(lease: LeaseDocument, now: Situation) -> Objection | None:
     """Why the lease is declined; None to follow it."""
-    span = lease.to_span()
     if now.pinned:
         where = now.serving.in_words() if now.serving else "fixed blocks"
         return Objection(DeclineReason.PINNED, f"the operator set this server to {where}")
-    if now.num_blocks_max is not None and len(span) > now.num_blocks_max:
-        return Objection(DeclineReason.MEMORY, f"{len(span)} blocks are more than the {now.num_blocks_max} that fit here")
     if now.disk_free_bytes is not None and now.fetch_bytes > now.disk_free_bytes:
         words = f"{now.fetch_bytes / 1e9:.1f} GB to fetch, {now.disk_free_bytes / 1e9:.1f} GB free"
         return Objection(DeclineReason.DISK, words)

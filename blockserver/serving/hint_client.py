@@ -1,4 +1,5 @@
-"""Asks the coordinator over HTTP. Short time limits; whatever goes wrong there is CoordinatorDown, and never stops a server.
+"""Asks the coordinator over HTTP. Short time limits, small answers, no redirects, no cookies; whatever goes wrong there is
+CoordinatorDown, and never stops a server.
 
 With a `Signer` each request is signed over a nonce that the coordinator gave; each answer brings the next nonce. Without one
 the coordinator gives advice to look at, and no lease.
@@ -6,6 +7,9 @@ the coordinator gives advice to look at, and no lease.
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import dataclass
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TypeVar
 
@@ -19,7 +23,10 @@ from swarm.wire.reports import ReportReply, ReportRequest
 from swarm.wire.spans import Span
 
 TIMEOUT_S = 5.0
-"""The coordinator answers in milliseconds; a server that waits longer serves worse."""
+"""For one request, to the last byte of its answer. The coordinator answers in milliseconds; a server that waits longer serves
+worse."""
+MOST_BYTES = 65_536
+"""Of an answer. The longest reason takes a twentieth of it."""
 
 BUSY_PROBLEM = "/busy"
 """How the `type` of the problem document ends with which a coordinator says that too many ask at once."""
@@ -32,23 +39,45 @@ Reply = TypeVar("Reply", bound=BaseModel)
 
 
 class CoordinatorDown(RemoteError):
-    """No usable answer. The server goes on as it is, and decides by itself when this lasts."""
+    """No usable answer. The server goes on as it is, and decides by itself when this lasts. `retry_after_s` is there where the
+    coordinator is busy and says when to ask again."""
 
-
-class Busy(CoordinatorDown):
-    """The coordinator is there, and has too much to do: ask again in `retry_after_s` seconds."""
-
-    def __init__(self, message: str, retry_after_s: float) -> None:
+    def __init__(self, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    nonce: str
+    retry_after: str
+
+
+class Busy(CoordinatorDown):
+    """The coordinator is there, and has too much to do: ask again in `told_s` seconds."""
+
+    def __init__(self, message: str, told_s: float) -> None:
+        super().__init__(message, told_s)
+        self.told_s = told_s
+
+
 class HintClient:
-    def __init__(self, coordinator: str, signer: Signer | None = None) -> None:
+    """`timeout_s` is for each request; a question takes three of them at most."""
+
+    def __init__(self, coordinator: str, signer: Signer | None = None, *, timeout_s: float = TIMEOUT_S) -> None:
         self.coordinator = coordinator.rstrip("/")
         self._signer = signer
         self._nonce: str | None = None
-        self._http = httpx.AsyncClient(base_url=f"{self.coordinator}{API}", timeout=TIMEOUT_S)
+        self._timeout_s = timeout_s
+        self._http = httpx.AsyncClient(
+            base_url=f"{self.coordinator}{API}",
+            timeout=timeout_s,
+            # What is not packed cannot unpack to gigabytes.
+            headers={"accept-encoding": "identity"},
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        )
 
     async def __aenter__(self) -> HintClient:
         return self
@@ -82,22 +111,19 @@ class HintClient:
     async def _post(self, path: str, body: BaseModel, reply: type[Reply]) -> Reply:
         content = body.model_dump_json().encode()
         try:
-            response = await self._send(path, content)
-            if response.status_code == httpx.codes.UNAUTHORIZED and self._signer is not None:
+            answer = await self._send(path, content)
+            if answer.status == httpx.codes.UNAUTHORIZED and self._signer is not None:
                 # The nonce was too old, or was for a coordinator that has restarted; this answer brought another one.
-                response = await self._send(path, content)
-            response.raise_for_status()
-            return reply.model_validate_json(response.content)
-        except httpx.HTTPStatusError as error:
-            if (told := _told_to_wait(error.response)) is not None:
-                raise Busy(f"{self.coordinator} has too much to do just now", told) from error
-            raise CoordinatorDown(f"HTTP {error.response.status_code} from {self.coordinator}") from error
-        except httpx.HTTPError as error:
+                answer = await self._send(path, content)
+            return reply.model_validate_json(self._taken(answer))
+        except TimeoutError as error:
+            raise CoordinatorDown(f"{self.coordinator} does not answer within {self._timeout_s:g} s") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise CoordinatorDown(f"{self.coordinator} does not answer ({type(error).__name__})") from error
-        except ValidationError as error:
+        except ValueError as error:
             raise CoordinatorDown(f"{self.coordinator} answers something that is no hint") from error
 
-    async def _send(self, path: str, content: bytes) -> httpx.Response:
+    async def _send(self, path: str, content: bytes) -> _Answer:
         request = self._http.build_request("POST", path, content=content, headers={"content-type": "application/json"})
         nonce: str | None = None
         if self._signer is not None:
@@ -107,33 +133,57 @@ class HintClient:
             )
             request.headers["authorization"] = proof.header()
             self._nonce = None
-        response = await self._http.send(request)
-        offered = response.headers.get(NONCE_HEADER, "")
-        self._nonce = offered if is_nonce(offered) else None
-        if self._nonce is None and response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
+        answer = await self._exchange(request)
+        self._nonce = answer.nonce if is_nonce(answer.nonce) else None
+        if self._nonce is None and answer.status == httpx.codes.SERVICE_UNAVAILABLE:
             # Most likely nobody has looked at it; to fetch another one would be one more request of a crowd.
             self._nonce = nonce
-        return response
+        return answer
 
     async def _fetch_nonce(self) -> str:
-        response = await self._http.post("/hint/nonce")
-        response.raise_for_status()
-        return NonceDocument.model_validate_json(response.content).nonce
+        answer = await self._exchange(self._http.build_request("POST", "/hint/nonce"))
+        return NonceDocument.model_validate_json(self._taken(answer)).nonce
+
+    async def _exchange(self, request: httpx.Request) -> _Answer:
+        """TimeoutError, httpx.HTTPError, or ValueError where the answer is too long. A time limit for each read alone would
+        let a coordinator that sends a byte now and then hold a server for good."""
+        async with asyncio.timeout(self._timeout_s):
+            response = await self._http.send(request, stream=True)
+            try:
+                body = bytearray()
+                async for chunk in response.aiter_raw():
+                    body += chunk
+                    if len(body) > MOST_BYTES:
+                        raise ValueError(f"more than {MOST_BYTES} bytes")
+            finally:
+                await response.aclose()
+        headers = response.headers
+        nonce, retry_after = headers.get(NONCE_HEADER, ""), headers.get("retry-after", "")
+        return _Answer(response.status_code, bytes(body), nonce, retry_after)
+
+    def _taken(self, answer: _Answer) -> bytes:
+        if httpx.codes.is_success(answer.status):
+            return answer.body
+        retry_after_s = _seconds(answer.retry_after)
+        if _is_busy(answer):
+            raise Busy(f"{self.coordinator} has too much to do just now", retry_after_s or BUSY_RETRY_S)
+        down = answer.status == httpx.codes.SERVICE_UNAVAILABLE
+        raise CoordinatorDown(f"HTTP {answer.status} from {self.coordinator}", retry_after_s if down else None)
 
 
 class _Problem(BaseModel):
     type: str = ""
 
 
-def _told_to_wait(response: httpx.Response) -> float | None:
-    """Seconds after which to ask again; None where that is not why there is no answer."""
-    if response.status_code == httpx.codes.SERVICE_UNAVAILABLE:
-        try:
-            if not _Problem.model_validate_json(response.content).type.endswith(BUSY_PROBLEM):
-                return None
-        except ValidationError:
-            return None
-    elif response.status_code != httpx.codes.TOO_MANY_REQUESTS:
-        return None
-    told = response.headers.get("retry-after", "")
-    return float(told) if told.isascii() and told.isdigit() and len(told) <= RETRY_DIGITS else BUSY_RETRY_S
+def _is_busy(answer: _Answer) -> bool:
+    if answer.status != httpx.codes.SERVICE_UNAVAILABLE:
+        return answer.status == httpx.codes.TOO_MANY_REQUESTS
+    try:
+        return _Problem.model_validate_json(answer.body).type.endswith(BUSY_PROBLEM)
+    except ValidationError:
+        return False
+
+
+def _seconds(told: str) -> float | None:
+    """Of a Retry-After; None where it is a date or nonsense."""
+    return float(told) if told.isascii() and told.isdigit() and len(told) <= RETRY_DIGITS else None

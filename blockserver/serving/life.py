@@ -25,6 +25,7 @@ from blockserver.serving.advice import BY_OPERATOR, Adviser, Candidate, Decision
 from blockserver.serving.announce import Announcer
 from blockserver.serving.condition import Condition
 from blockserver.serving.conduct import Objection, Situation, objection
+from blockserver.serving.failures import Failures
 from blockserver.serving.hint_client import HintClient
 from blockserver.serving.leasing import Leases
 from blockserver.serving.neighbours import Ways
@@ -75,14 +76,17 @@ class BlockServer:
         self._now = Standing(models[0])
         self._module: SpanModule | None = None
         self._settled_at = time.monotonic()
-        self._failed: set[tuple[str, Span]] = set()
+        self._failures = Failures()
         self._ways = Ways(self._view)
         announcer = Announcer(node, models[0].prefix, repertoire[0].record, self._describe, config.update_period_s)
         self.presence = Presence(node_config, node, announcer, self._make_handler, config.alive_interval_s)
         self._adviser = Adviser(
             peer_id=node.peer_id,
             candidates=tuple(
-                Candidate(m.prefix, m.offer.num_blocks, m.view, m.pace, m.load_s, m.offer.blocks_on_disk) for m in models
+                Candidate(
+                    m.prefix, m.offer.num_blocks, m.offer.facts.num_blocks, m.view, m.pace, m.load_s, m.offer.blocks_on_disk
+                )
+                for m in models
             ),
             hints=hints,
             fallback_after_s=config.fallback_after_s,
@@ -121,7 +125,10 @@ class BlockServer:
         if first.fixed is not None:
             placement = Placement(first.fixed, ReasonCode.NOTHING_NEEDED, "set by --block-indices")
             return Decision(first.prefix, placement, BY_OPERATOR)
-        return await self._adviser.arrive()
+        decision = await self._adviser.arrive()
+        if decision.lease is not None and await self._declined(decision):
+            return await self._adviser.arrive(alone=True)
+        return decision
 
     async def _reconsider(self) -> None:
         serving, model = self._now.span, self._now.model
@@ -173,7 +180,6 @@ class BlockServer:
                 raise
             where = before.in_words() if model is there else f"{before.in_words()} of {there.prefix}"
             log.error("%s of %s could not be served (%s); going back to %s", span.in_words(), model.prefix, error, where)
-            self._failed.add((model.prefix, span))
             await self._leases.decline(decision.lease, Objection(DeclineReason.FAILED, str(error)))
             await self._serve(there, before, None)
             return
@@ -189,15 +195,16 @@ class BlockServer:
         self.presence.set_engine(None)
         self._now.span = span
         await self._announcer.say(ServerState.JOINING, span)
-        engine = Engine(await self._load(span, lease), self.config.cache_tokens)
-        self._module = engine.module
-        self.presence.set_engine(engine)
-        try:
-            await check_own_blocks(self.presence.handler, engine, model.prefix)
-            await model.rates.compute(engine)
-        except BaseException:
-            self.presence.set_engine(None)
-            raise
+        with self._failures.noted(model.prefix, span):
+            engine = Engine(await self._load(span, lease), self.config.cache_tokens)
+            self._module = engine.module
+            self.presence.set_engine(engine)
+            try:
+                await check_own_blocks(self.presence.handler, engine, model.prefix)
+                await model.rates.compute(engine)
+            except BaseException:
+                self.presence.set_engine(None)
+                raise
         if model.rates.network_is_due:
             await model.measure_network()
         await self._check_reachability()
@@ -265,7 +272,7 @@ class BlockServer:
     async def _declined(self, decision: Decision) -> bool:
         """Whether this server does not do what it was told, or what it found itself. A lease is declined with the reason."""
         span, lease = decision.placement.span, decision.lease
-        if (decision.prefix, span) in self._failed:
+        if self._failures.recent(decision.prefix, span):
             words = f"{span.in_words()} could not be served here before"
             await self._leases.decline(lease, Objection(DeclineReason.FAILED, words))
             return True
@@ -275,7 +282,7 @@ class BlockServer:
         return why is not None
 
     def _situation(self, decision: Decision) -> Situation:
-        """As the wanted model counts it: how many blocks fit, how much of them must be fetched."""
+        """As the wanted model counts it: how much of its blocks must be fetched."""
         offer = self._models[decision.prefix].offer
         fetch = offer.bytes_to_fetch(decision.placement.span)
         return Situation(
@@ -284,7 +291,6 @@ class BlockServer:
             sessions_active=self.presence.handler.sessions_active,
             dwelt_s=time.monotonic() - self._settled_at,
             min_dwell_s=self.config.min_dwell_s,
-            num_blocks_max=offer.num_blocks,
             fetch_bytes=fetch,
             disk_free_bytes=shutil.disk_usage(self.config.cache_dir or Path.home()).free if fetch else None,
         )

@@ -42,13 +42,25 @@ class Finding:
     passed_over: set[str] = field(default_factory=set)
 
     def movable(self, model: Model, now: float, patience_s: float) -> frozenset[str]:
-        """All servers but those whose turn has passed: the planner's first choice may be one that does not follow our rule,
-        such as a Petals server. Its turn lasts twice the time after which it would have moved."""
-        everyone = frozenset(server.peer_id for server in model.servers)
-        turns_over = int((now - self.since) / (2 * patience_s))
+        """All servers that follow our rule, but those whose turn has passed: the planner's first choice may be one that stays
+        for a reason of its own."""
+        ours = frozenset(server.peer_id for server in model.servers if server.record.is_ours)
+        turns_over = _turns_within((now - self.since) / (2 * patience_s), len(ours))
         while len(self.passed_over) < turns_over:
-            chosen = next((move.peer_id for move in mend(model, movable=everyone - self.passed_over)), None)
+            chosen = next((move.peer_id for move in mend(model, movable=ours - self.passed_over)), None)
             if chosen is None:
                 break
             self.passed_over.add(chosen)
-        return everyone - self.passed_over
+        return ours - self.passed_over
+
+
+def _turns_within(elapsed: float, most: int) -> int:
+    """How many turns are over, of `most`; `elapsed` in lengths of the first one. That lasts twice the time after which its
+    server would have moved, and so does the second; the nth after it an nth of that. The more have let their turn pass, the
+    less likely it is that the next follows the rule; were each waited for as long, a dozen kept a hole open for half an hour.
+    """
+    turns, end = 0, 0.0
+    # The sum grows as slowly as a logarithm: of a day's turns nobody lives to see the end.
+    while turns < most and elapsed >= (end := end + 1.0 / max(1, turns)):
+        turns += 1
+    return turns

@@ -20,10 +20,11 @@ from blockserver.serving.presence import lasting_identity, with_present_port
 from blockserver.serving.repertoire import repertoire_of
 from blockserver.serving.systemd import Systemd
 from swarm.dht.node import NodeConfig, start_node
+from swarm.wire.records import OURS
 
 log = logging.getLogger(__name__)
 
-VERSION = f"sepal-{version('sepal')}"
+VERSION = f"{OURS}{version('sepal')}"
 
 
 async def serve(config: ServeConfig, stop: asyncio.Event) -> None:

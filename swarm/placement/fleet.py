@@ -118,8 +118,11 @@ def objection(source: Demand, target: Demand, peer_id: str, origin: Span, span: 
     """Why a transfer decided a moment ago should not be made any more; None where it still should.
 
     Both models count: the one that is left must keep another server online on each block, now that it is looked at again, and
-    have no hole itself; the other one must still lack blocks of `span`. Promises of `peer_id` itself are passed over.
+    have no hole itself; the other one must still lack blocks of `span`, and have them. Promises of `peer_id` itself are passed
+    over.
     """
+    if span.end > target.model.num_blocks:
+        return f"{target.model.prefix} has blocks 0 to {target.model.num_blocks - 1} by now"
     kept = [promise for promise in source.promises if promise.peer_id != peer_id]
     there = [promise for promise in target.promises if promise.peer_id != peer_id]
     left = without(source.model, peer_id)

@@ -118,8 +118,10 @@ def still_useful(
     """Why a move decided a moment ago should not be made any more; None where it still should.
 
     A move away from blocks must leave every one of them to another server online, and must still do what it was meant
-    for: give a hole a server, or lower Φ. An arrival is always welcome.
+    for: give a hole a server, or lower Φ. An arrival is always welcome, where the model still has the blocks.
     """
+    if target.end > model.num_blocks:
+        return f"the model has blocks 0 to {model.num_blocks - 1} by now"
     if origin is None:
         return None
     kept = [promise for promise in promises if promise.peer_id != peer_id]

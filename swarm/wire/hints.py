@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from swarm.errors import BadRecord
 from swarm.wire.keys import MAX_BLOCKS, parse_peer_id, parse_prefix
 from swarm.wire.spans import Span
+from swarm.wire.text import clean_text
 
 
 def _checked_peer_id(value: str) -> str:
@@ -39,6 +40,20 @@ PrefixText = Annotated[str, Field(max_length=128, json_schema_extra=_PREFIX), Af
 BlockCount = Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
 Wait = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 """Seconds until it makes sense to ask again: whoever is told sleeps for so long."""
+MOST_WORDS = 1_000
+"""Characters of a reason: each is a sentence or two, and ends up in logs."""
+
+
+def _shown(value: str) -> str:
+    return clean_text(value, MOST_WORDS) or ""
+
+
+Words = Annotated[str, AfterValidator(_shown)]
+"""For people, on one line."""
+LeaseId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+"""Stands in the path of the requests about the lease."""
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
+PlanVersion = Annotated[int, Field(ge=0, lt=2**63)]
 MOST_ALSO = 8
 """Further models that one server may offer: each is planned for under a lock of its own, and more than a few fit on no disk."""
 
@@ -168,26 +183,32 @@ class LeaseDocument(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str
+    id: LeaseId
     model: PrefixText
-    start: Annotated[int, Field(ge=0)]
-    end: Annotated[int, Field(ge=1)]
+    start: Annotated[int, Field(ge=0, lt=MAX_BLOCKS)]
+    end: Annotated[int, Field(ge=1, le=MAX_BLOCKS)]
     urgency: Urgency
     reason_code: ReasonCode
-    reason: str
-    expires_in_s: float
-    plan_version: int | None = None
+    reason: Words
+    expires_in_s: Seconds
+    plan_version: PlanVersion | None = None
     """To be sent back with the accept: the plan that this offer belongs to."""
     if_unchanged: SpanDocument | None = None
     """The offer holds only while the server still serves this, of `from_model`; None for an arrival."""
     from_model: PrefixText | None = None
     """The model whose blocks the server leaves; None for an arrival. Another one than `model` where the server is to change."""
-    expected_gain: float | None = None
+    expected_gain: Annotated[float, Field(allow_inf_nan=False)] | None = None
     """Share of the swarm's possible throughput that the move is expected to win, where the planner says."""
-    cost_s: float | None = None
+    cost_s: Seconds | None = None
     """Seconds for which the server will serve nothing, where it said how long it loads."""
-    deadline_s: float | None = None
+    deadline_s: Seconds | None = None
     """Once accepted: seconds after which the lease ends where no progress, or too little, is reported."""
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> Self:
+        if self.start >= self.end:
+            raise ValueError(f"a span needs start < end, not {self.start}:{self.end}")
+        return self
 
     def to_span(self) -> Span:
         return Span(self.start, self.end)
@@ -201,12 +222,12 @@ class HintAnswer(BaseModel):
 
     advice: Literal["move", "stay"]
     reason_code: ReasonCode
-    reason: str
+    reason: Words
     retry_after_s: Wait
     lease: LeaseDocument | None = None
     span: SpanDocument | None = None
     model: PrefixText | None = None
-    no_lease_because: str | None = None
+    no_lease_because: Words | None = None
     lease_after_s: Wait | None = None
     """With `no_lease_because`: in how many seconds there may be one. None where waiting changes nothing."""
 
@@ -217,7 +238,7 @@ class LeaseReply(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     outcome: Literal["ok", "stale"]
-    reason: str
+    reason: Words
 
 
 class LeaseStep(Posted):
@@ -242,6 +263,7 @@ class DeclineReason(StrEnum):
     MEMORY = "memory"
     TOO_SOON = "too-soon"
     FAILED = "failed"
+    NO_SUCH_BLOCKS = "no-such-blocks"
 
 
 def decline_reason(words: str) -> DeclineReason | None:

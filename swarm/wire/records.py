@@ -30,6 +30,8 @@ MAX_PING_S = 3_600.0
 MAX_CACHE_TOKENS = 2**53
 """Beyond this JSON readers lose digits."""
 MAX_REPOSITORY_LENGTH = 256
+OURS = "sepal-"
+"""With this the version of our servers begins, before its number."""
 
 
 class ServerState(enum.IntEnum):
@@ -62,6 +64,11 @@ class ServerRecord:
     using_relay: bool | None = None
     cache_tokens_left: int | None = None
     next_pings: dict[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the server says that it is one of ours, so that it looks for holes by itself. Petals' servers do not."""
+        return self.version is not None and self.version.startswith(OURS)
 
     def to_wire(self) -> tuple[int, float, dict[str, Any]]:
         """The tuple that Petals' strict reader accepts; floats stay floats. What is unknown is left out."""

@@ -97,6 +97,37 @@ def test_a_server_that_was_restarted_while_it_loaded_gets_its_lease_again() -> N
     assert again.lease.id == first.lease.id
 
 
+def test_a_server_that_was_restarted_with_less_room_is_not_held_to_what_fitted_before() -> None:
+    """It ran out of memory with the blocks of the lease, and its operator gave it fewer."""
+    seen(model(30, server("a", 0, 12)))
+    first = ask("new", num_blocks=12)
+    accept(Lease.objects.get())
+    again = ask("new", num_blocks=4)
+    assert first.lease is not None and again.lease is not None
+    assert again.lease.id != first.lease.id and len(again.lease.to_span()) == 4
+    assert Lease.objects.get(pk=first.lease.id).close_reason == "only 4 blocks fit the server by now"
+    kept = ask("new", num_blocks=8)
+    assert kept.lease is not None and kept.lease.id == again.lease.id, "with more room the offer stands"
+
+
+def test_a_server_that_moved_by_itself_is_not_sent_on_from_where_the_crawl_saw_it() -> None:
+    holed()
+    assert ask("d", Span(0, 12)).lease is not None
+    Lease.objects.all().delete()
+    there = ask("d", Span(9, 21))
+    assert (there.lease, there.reason_code) == (None, ReasonCode.TOO_SOON)
+    seen(replace(HOLED, servers=(*HOLED.servers[:2], server("d", 18, 30), server("a2", 0, 12))))
+    assert ask("d", Span(18, 30)).lease is not None, "the next crawl has seen it there"
+
+
+def test_an_accept_after_the_model_has_shrunk_is_stale() -> None:
+    holed()
+    assert ask("d", Span(0, 12)).lease is not None
+    seen(model(14, server("a", 0, 12), server("d", 0, 12, throughput=9.0)))
+    reply = accept(Lease.objects.get())
+    assert (reply.outcome, reply.reason) == ("stale", "the model has blocks 0 to 13 by now")
+
+
 def test_arrivals_at_the_same_moment_are_spread_over_the_model() -> None:
     seen(model(30, server("a", 0, 12)))
     spans = [answer.lease.to_span() for answer in (ask("b"), ask("c")) if answer.lease]

@@ -6,7 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from swarm.placement import Promise, advise, choose_span, find_holes, repair, still_useful
+from swarm.placement import Circumstances, Demand, Promise, advise, choose_span, find_holes, repair, still_useful
+from swarm.placement.fleet import objection
 from swarm.snapshot import Model, PeerState
 from swarm.wire.hints import ReasonCode
 from swarm.wire.spans import Span
@@ -118,6 +119,16 @@ def test_a_move_decided_before_somebody_else_came_is_objected_to() -> None:
     assert still_useful(DEMO, d, Span(12, 24), Span(0, 12)) == "blocks 12–23 have been given a server meanwhile"
     only_d_left = without_server(without_server(DEMO, "b"), "a")
     assert still_useful(only_d_left, d, Span(12, 24), Span(0, 12)) == "without this server blocks 0–11 have no server"
+
+
+def test_a_move_beyond_a_model_that_has_shrunk_is_not_made() -> None:
+    smaller = model(20, *(s for s in DEMO.servers if s.span.end <= 20))
+    for origin in (Span(0, 12), None):
+        for code in ReasonCode:
+            why = still_useful(smaller, peer_id("d"), Span(12, 24), origin, reason_code=code, known=Circumstances())
+            assert why == "the model has blocks 0 to 19 by now"
+    why = objection(Demand(DEMO, 1.0, 1), Demand(smaller, 1.0, 1), peer_id("d"), Span(0, 12), Span(12, 24))
+    assert why == "tiny-hf has blocks 0 to 19 by now"
 
 
 # --- properties

@@ -14,9 +14,9 @@ from swarm.snapshot import Model
 from swarm.wire.hints import HintRequest
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import coordinator, move
-from tests.swarms import model, peer_id, server
+from tests.swarms import model, ours, peer_id, server
 
-WHOLE = model(30, server("a", 0, 12), server("b", 12, 24), server("c", 18, 30), server("me", 0, 12, throughput=9.0))
+WHOLE = ours(model(30, server("a", 0, 12), server("b", 12, 24), server("c", 18, 30), server("me", 0, 12, throughput=9.0)))
 HOLED = replace(WHOLE, servers=tuple(s for s in WHOLE.servers if s.peer_id != peer_id("b")))
 
 
@@ -34,7 +34,13 @@ class Situation:
             peer_id=peer_id(me),
             candidates=(
                 Candidate(
-                    "tiny-hf", 12, self._view, lambda: self.pace, lambda blocks: self.load_s(blocks), lambda: self.on_disk
+                    "tiny-hf",
+                    12,
+                    seen.num_blocks,
+                    self._view,
+                    lambda: self.pace,
+                    lambda blocks: self.load_s(blocks),
+                    lambda: self.on_disk,
                 ),
             ),
             hints=hints,
@@ -80,7 +86,9 @@ async def test_a_hole_that_closes_meanwhile_is_forgotten() -> None:
 
 async def test_views_that_contradict_each_other_move_nobody_and_three_that_agree_move_once() -> None:
     """petals#389: one evening a server was sent to 65 and then told that 2 is right. Each view alone would have moved it."""
-    elsewhere = model(30, server("a", 0, 12), server("b", 12, 24), server("c", 12, 24), server("me", 0, 12, throughput=9.0))
+    elsewhere = ours(
+        model(30, server("a", 0, 12), server("b", 12, 24), server("c", 12, 24), server("me", 0, 12, throughput=9.0))
+    )
     me = Situation(None)
     for view in (HOLED, elsewhere, HOLED, elsewhere):
         me.seen = view

@@ -33,9 +33,10 @@ class Answers:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request.url.path)
         if request.url.path == NONCE:
-            return httpx.Response(200, json=FRESH)
+            found = httpx.Response(200, json=FRESH)
+            return httpx.Response(200, stream=httpx.ByteStream(found.content))
         found = self.to_come.pop(0) if len(self.to_come) > 1 else self.to_come[0]
-        return httpx.Response(found.status_code, headers=found.headers, content=found.content)
+        return httpx.Response(found.status_code, headers=found.headers, stream=httpx.ByteStream(found.content))
 
 
 @pytest.fixture

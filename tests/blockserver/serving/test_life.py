@@ -6,6 +6,7 @@ import asyncio
 import logging
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from transformers import PreTrainedModel
 from blockserver.model.blocks import SpanModule
 from blockserver.rpc.reachability import ReachabilityProtocol
 from blockserver.serving import life, loading
+from blockserver.serving.neighbours import Ways
+from blockserver.serving.repertoire import Offer
 from blockserver.serving.server import serve
 from swarm.dht.reading import read_index
 from swarm.errors import LocalError, Unreachable
@@ -221,6 +224,65 @@ async def test_a_move_that_fails_goes_back_and_is_not_tried_again(folder: Path, 
                 asked = [body for path, body in told.asked if path == "/api/v1/hint"]
                 assert asked[0]["est_load_s"] is None, "not known before the first load"
                 assert 0.0 < asked[-1]["est_load_s"] < 600.0
+
+
+async def test_leases_that_cannot_be_loaded_end_no_server_and_unload_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The model has 6 blocks, and 4 fit: a coordinator with a wrong idea of either, and one that has none at all."""
+    caplog.set_level(logging.INFO)
+    with coordinator() as told:
+        told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "ok", "reason": "…"}
+        told.answers["/api/v1/hint"] = move(8, 12)
+        async with nodes(1) as (boot,), reader_of(boot) as reader:
+            async with serving(await config(boot, folder, num_blocks=4, coordinator=told.url)):
+                await until(reader, online(Span(0, 4)))
+                assert said(told, "decline")[0]["reason"] == "no-such-blocks: the model has blocks 0 to 5"
+                for bad in (move(0, 5), move(5, 7), move(3, 3), move(4, 2)):
+                    told.answers["/api/v1/hint"] = bad
+                    asked = len(said(told, "hint"))
+                    await eventually(lambda asked=asked: len(said(told, "hint")) >= asked + 3)  # type: ignore[misc]
+                told.answers["/api/v1/hint"] = move(2, 6)
+                await until(reader, online(Span(2, 6)))
+        assert len(said(told, "accept")) >= 1
+    assert caplog.text.count("ONLINE with") == 2 and "ONLINE with blocks 0–3" in caplog.text
+
+
+async def test_an_arrival_declines_what_its_disk_is_too_small_for_and_decides_by_itself(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(life.shutil, "disk_usage", lambda where: SimpleNamespace(free=10))
+    monkeypatch.setattr(Offer, "bytes_to_fetch", lambda self, span: 11 if span == Span(2, 6) else 0)
+    with coordinator() as told:
+        told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "ok", "reason": "…"}
+        told.answers["/api/v1/hint"] = move(2, 6)
+        async with nodes(1) as (boot,), reader_of(boot) as reader:
+            async with serving(await config(boot, folder, num_blocks=4, coordinator=told.url)):
+                await until(reader, online(Span(0, 4)))
+        assert said(told, "decline")[0]["reason"].startswith("disk: ") and said(told, "accept") == []
+
+
+async def test_a_move_that_fails_for_what_is_not_its_blocks_is_tried_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measure, broken = Ways.measure, [Span(3, 5)]
+
+    async def measure_or_fail(self: Ways, node: Any, span: Span) -> None:
+        if span in broken:
+            raise OSError("the line to p2pd is gone")
+        await measure(self, node, span)
+
+    monkeypatch.setattr(Ways, "measure", measure_or_fail)
+    with coordinator() as told:
+        told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "ok", "reason": "…"}
+        async with nodes(1) as (boot,), reader_of(boot) as reader:
+            async with serving(await config(boot, folder, num_blocks=2, coordinator=told.url)):
+                await until(reader, online(Span(0, 2)))
+                told.answers["/api/v1/hint"] = move(3, 5)
+                await eventually(lambda: bool(said(told, "decline")))
+                broken.clear()
+                await until(reader, online(Span(3, 5)))
+                assert len(said(told, "accept")) >= 2
 
 
 async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) -> None:

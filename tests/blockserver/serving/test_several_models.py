@@ -198,7 +198,7 @@ def candidate(prefix: str, swarm: Model, on_disk: tuple[Span, ...] = ()) -> Cand
     async def view() -> Model:
         return replace(swarm, prefix=prefix)
 
-    return Candidate(prefix, 8, view, on_disk=lambda: on_disk)
+    return Candidate(prefix, 8, swarm.num_blocks, view, on_disk=lambda: on_disk)
 
 
 def adviser(*candidates: Candidate, hints: HintClient | None = None) -> Adviser:

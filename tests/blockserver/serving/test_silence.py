@@ -19,7 +19,7 @@ from swarm.snapshot import Model
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import STAY, Coordinator, coordinator, move
 from tests.blockserver.serving.test_advice import Situation
-from tests.swarms import model, server
+from tests.swarms import model, ours, server
 
 HINT = "/api/v1/hint"
 LATER: dict[str, Any] = {
@@ -102,6 +102,17 @@ def test_two_questions_without_advice_are_no_silence() -> None:
     assert silence.end() and not silence.is_over(1e6) and not silence.end()
 
 
+@pytest.mark.parametrize("blind", [False, True])
+def test_how_long_a_silence_is_borne_is_drawn_once(blind: bool) -> None:
+    """Were it drawn at each question, of many servers each would come to its shortest."""
+    silence, drawn = Silence(1_000.0), iter([0.5, 0.0, 0.25])
+    assert silence.note(0.0, lambda: next(drawn), blind=blind)
+    assert not silence.note(30.0, lambda: next(drawn), blind=blind)
+    assert silence.patience_s == 1_500.0
+    silence.note(60.0, lambda: next(drawn), blind=blind)
+    assert not silence.is_over(1_499.0) and silence.is_over(1_500.0)
+
+
 async def test_an_arrival_waits_a_little_for_a_lease_that_is_to_be_had(told: Coordinator) -> None:
     told.answers[HINT] = LATER
     async with HintClient(told.url) as hints:
@@ -180,7 +191,7 @@ async def test_a_server_alone_prefers_what_it_has_on_its_disk() -> None:
     assert (await me.adviser.arrive()).placement.span == Span(7, 19)
 
 
-SHORT = model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8))
+SHORT = ours(model(16, server("a", 0, 4), server("b", 0, 4), server("d", 4, 8)))
 
 
 async def decides_alone(name: str, swarm: Model = SHORT) -> Placement | None:
