@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
 from coordinator.models import Follower
@@ -71,12 +71,20 @@ def claims(swarm: str, prefix: str, seen_at: datetime, shown: dict[str, Span]) -
     )
 
 
-def movable(swarm: str, prefix: str, now: datetime, *, elective: bool = False) -> frozenset[str]:
-    """Peers that can be expected to follow a hint now: to a hole, or (`elective`) to blocks that have servers already."""
+def movable(
+    swarm: str, prefix: str, now: datetime, *, elective: bool = False, shown: Mapping[str, Span] | None = None
+) -> frozenset[str]:
+    """Peers that can be expected to follow a hint now: to a hole, or (`elective`) to blocks that have servers already.
+
+    Not who says that it is elsewhere than where the crawl saw it (`shown`): it would not be asked to leave from there, and who
+    is counted on and not asked keeps all others from being asked.
+    """
     recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE).exclude(not_before__gt=now)
     if elective:
         recent = recent.filter(sessions=0).exclude(elective_not_before__gt=now)
-    return frozenset(recent.values_list("peer_id", flat=True))
+    seen = shown or {}
+    rows = recent.values_list("peer_id", "start", "end")
+    return frozenset(peer_id for peer_id, *said in rows if (span := seen.get(peer_id)) is None or said == [span.start, span.end])
 
 
 def capacities(swarm: str, prefix: str, now: datetime) -> dict[str, int]:

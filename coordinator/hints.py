@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import connection, transaction
@@ -94,7 +94,7 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         if step.plan_version is not None and step.plan_version != lease.plan_version:
             return LeaseReply(outcome="stale", reason="this accept belongs to an older offer; ask again")
         if step.current is not None and lease.origin is not None and step.current.to_span() != lease.origin:
-            return _stale(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
+            return _given_back(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
         version = plans.current_version(swarm, target.model)
         objection = _objection(seen, lease)
         if objection is not None:
@@ -139,7 +139,7 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     """The open lease of the asking peer. One for a model that it does not offer any more is its own to give back."""
     held = Lease.objects.filter(swarm=swarm, peer_id=request.peer).open().first()
     if held is not None and held.prefix not in request.offered:
-        leases.close(held, Phase.STALE, f"the server does not offer {held.prefix} any more", now)
+        _given_back(held, f"the server does not offer {held.prefix} any more", now)
         return None
     return None if held is not None and leases.lapse(held, now) else held
 
@@ -162,7 +162,8 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
     prefix = going.seen.model.prefix
     if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
         return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
-    if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
+    # Not where one serves: the crawl has seen that it is no made-up peer, and others stay because it is the one to move.
+    if serving is None and asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
         return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
@@ -187,7 +188,7 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
         basis = explain.Basis(seen.planned(but=request.peer), seen.at, promises, seen.known)
-        asked = unasked.Asked(seen.swarm, seen.model.prefix, going.fills_hole, seen.now)
+        asked = unasked.Asked(seen.swarm, seen.model.prefix, going.fills_hole, seen.now, seen.shown)
         why_not = partial(unasked.why_not, asked, known=seen.known)
         lease.inputs = explain.inputs(basis, request, placement, why_not)
         if going.leaving is not None:
@@ -226,6 +227,13 @@ def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
             where = f"{lease.span.in_words()} of {lease.prefix}" if lease.is_transfer else lease.span.in_words()
             return stay(ReasonCode.LEASE_OPEN, f"its move to {where} is under way: {lease.reason}")
     return leased(lease, now)
+
+
+def _given_back(lease: Lease, why: str, now: datetime) -> LeaseReply:
+    """By what the server says of itself: it counts as a decline, or it would be offered the same again, and keep it from others
+    for as long as it goes on so."""
+    leases.decline(lease, why, timedelta(0), now)
+    return LeaseReply(outcome="stale", reason=why)
 
 
 def _stale(lease: Lease, why: str, now: datetime) -> LeaseReply:
