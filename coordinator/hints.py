@@ -163,7 +163,7 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
     if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
         return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
     # Not where one serves: the crawl has seen that it is no made-up peer, and others stay because it is the one to move.
-    if serving is None and asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
+    if serving is None and asked_from and Lease.objects.open().filter(asked_from=asked_from, expires_at__gt=now).count() >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
         return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
@@ -220,19 +220,30 @@ def _one_at_a_time(swarm: str, prefixes: Iterable[str]) -> None:
 
 
 def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
-    """The answer while a lease is open. A server that serves nothing gets it again: it was restarted while it loaded."""
+    """The answer while a lease is open. A server that serves nothing gets it again: it was restarted while it loaded. So does
+    one that still serves what it was to leave, and has reported nothing: the answer to its accept was lost. As long as it is
+    there it gets no more time by asking, since it is not on its way."""
     if lease.phase == Phase.ACCEPTED:
-        leases.renew(lease, now)
-        if request.current is not None:
+        stays = _stays(lease, request)
+        if not stays:
+            leases.renew(lease, now)
+        if request.current is not None and not (stays and lease.renewals == 0):
             where = f"{lease.span.in_words()} of {lease.prefix}" if lease.is_transfer else lease.span.in_words()
             return stay(ReasonCode.LEASE_OPEN, f"its move to {where} is under way: {lease.reason}")
     return leased(lease, now)
 
 
+def _stays(lease: Lease, request: HintRequest) -> bool:
+    """Whether the server says that it serves what it was to leave."""
+    serving = request.current.to_span() if request.current else None
+    return serving is not None and (serving, request.model) == (lease.origin, lease.from_model)
+
+
 def _given_back(lease: Lease, why: str, now: datetime) -> LeaseReply:
     """By what the server says of itself: it counts as a decline, or it would be offered the same again, and keep it from others
     for as long as it goes on so."""
-    leases.decline(lease, why, timedelta(0), now)
+    if leases.close(lease, Phase.STALE, why, now):
+        pauses.note_decline(lease, why, timedelta(0), now)
     return LeaseReply(outcome="stale", reason=why)
 
 

@@ -163,6 +163,12 @@ def lapse(lease: Lease, now: datetime) -> bool:
     return end is not None and close(lease, _PHASES[end[0]], end[1], now)
 
 
+def lapse_others(swarm: str, seen: Collection[str], now: datetime) -> None:
+    """Closes what has run out of models that are not among those `seen`: nothing else ever looks at them."""
+    for lease in Lease.objects.open().filter(swarm=swarm).exclude(prefix__in=seen):
+        lapse(lease, now)
+
+
 def _held(lease: Lease) -> Held:
     return Held(
         lease.peer_id,

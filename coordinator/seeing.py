@@ -45,7 +45,7 @@ class Seen:
         """Open leases, and claims newer than the snapshot; without those of the asking peer itself, of peers in quarantine,
         whose word counts for nothing, and of those that are about to leave for another model."""
         promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.counted, self.now)}
-        for claim in followers.claims(self.swarm, self.model.prefix, self.at, self.shown):
+        for claim in followers.claims(self.swarm, self.model.prefix, self.at, self.now, self.shown):
             promised.setdefault(claim.peer_id, claim)
         passed_over = {but, *self.quarantined, *leases.leaving(self.swarm, self.model.prefix)}
         return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in passed_over)

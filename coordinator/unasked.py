@@ -42,7 +42,7 @@ def why_not(asked: Asked, peers: Iterable[str], known: Circumstances) -> dict[st
 def _why(asked: Asked, peer_id: str, follower: Follower | None, known: Circumstances) -> str:
     if follower is None:
         return "it does not ask for hints"
-    silent = asked.now - follower.asked_at
+    silent = abs(asked.now - follower.asked_at)
     if silent >= FOLLOWER_LIFE:
         return f"it has not asked for hints for {ago(silent.total_seconds())}"
     shown = asked.shown.get(peer_id)

@@ -8,7 +8,9 @@ import pytest
 from coordinator import followers, hints
 from coordinator.models import Follower, Lease
 from swarm.placement import find_holes, mend
+from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, HintRequest, LeaseStep, ReasonCode, SpanDocument
+from swarm.wire.keys import MAX_BLOCKS
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, question, seen
 from tests.coordinator.test_fleet import BOTH, POOR, RICH
@@ -30,11 +32,11 @@ def asks(name: str, serving: Span | None, **words: object) -> HintAnswer:
     return hints.answer(SWARM, asked, now())
 
 
-@pytest.mark.parametrize("num_blocks", [1, 5, 11, 13, 2048])
+@pytest.mark.parametrize("num_blocks", [1, 5, 11, 13, MAX_BLOCKS])
 def test_a_server_that_tells_another_length_than_it_serves_keeps_nobody_from_being_asked(num_blocks: int) -> None:
     """To all others it would be the one to move; to itself, with another length, somebody else."""
     holed()
-    answers = [asks("d", Span(0, 12), num_blocks=num_blocks, num_blocks_max=2048)]
+    answers = [asks("d", Span(0, 12), num_blocks=num_blocks, num_blocks_max=MAX_BLOCKS)]
     answers += [asks(s.record.public_name or "", s.span) for s in HOLED.servers]
     assert sum(answer.lease is not None for answer in answers[1:]) == 1
 
@@ -93,21 +95,20 @@ def test_nor_does_who_offers_another_model_only_until_it_is_asked_to_change_to_i
     assert hints.answer(SWARM, question("r1", 8, Span(0, 8), "rich", BOTH), now()).lease is not None
 
 
-def words(draw: random.Random, honest: bool, span: Span) -> HintRequest:
-    """Of a server that serves `span`: the truth, or whatever the protocol takes."""
-    name = ""
-    if honest:
-        return question(name, len(span), span)
-    somewhere = Span(start := draw.randrange(BLOCKS), draw.randint(start + 1, BLOCKS + 3))
+def words(draw: random.Random, name: str, span: Span, holes: frozenset[int]) -> HintRequest:
+    """Whatever the protocol takes of a server that was seen with `span`, but that it is where nobody is: such a claim stands
+    until the next crawl has looked there."""
+    places = [Span(a, b) for a in range(BLOCKS) for b in range(a + 1, BLOCKS + 3) if not holes & set(range(a, b))]
+    somewhere = draw.choice(places)
     return question(
         name,
-        draw.choice([1, 2, len(span), BLOCKS, 2048]),
+        draw.choice([1, 2, len(span), BLOCKS, MAX_BLOCKS]),
         draw.choice([span, span, span, somewhere, None]),
         also={"other": draw.randint(1, 9)} if draw.random() < 0.3 else None,
         sessions=draw.choice([0, 0, 5]),
     ).model_copy(
         update={
-            "num_blocks": draw.choice([1, 3, len(span), 2048]),
+            "num_blocks": draw.choice([1, 3, len(span), MAX_BLOCKS]),
             "est_load_s": draw.choice([None, 0.001, 86_400.0]),
             "forward_rps": draw.choice([None, 1e-6, 1e9]),
             "on_disk": (SpanDocument.of(somewhere),) if draw.random() < 0.3 else (),
@@ -115,25 +116,29 @@ def words(draw: random.Random, honest: bool, span: Span) -> HintRequest:
     )
 
 
-@pytest.mark.parametrize("seed", range(300))
+def swarm_with_something_to_spare(draw: random.Random) -> tuple[Model, frozenset[str]]:
+    """It has a hole, and one of its honest servers can be sent there."""
+    while True:
+        spans = {name: Span(start := draw.randrange(BLOCKS - 3), start + draw.randint(1, 4)) for name in NAMES}
+        swarm = model(BLOCKS, *(server(name, s.start, s.end, throughput=draw.uniform(1, 20)) for name, s in spans.items()))
+        honest = frozenset(name for name in NAMES if draw.random() < 0.5)
+        if mend(swarm, movable={peer_id(name) for name in honest}):
+            return swarm, honest
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_somebody_is_asked_whatever_others_say(seed: int) -> None:
-    """Everybody has asked before, and then asks twice, each time with other words."""
+    """Everybody has asked before, and then asks twice; who is not honest, each time with other words."""
     draw = random.Random(seed)
-    spans = {name: Span(s := draw.randrange(BLOCKS - 3), s + draw.randint(1, 4)) for name in NAMES}
-    swarm = model(BLOCKS, *(server(name, s.start, s.end, throughput=draw.uniform(1, 20)) for name, s in spans.items()))
-    honest = frozenset(name for name in NAMES if draw.random() < 0.5)
-    spared = mend(swarm, movable={peer_id(name) for name in honest})
+    swarm, honest = swarm_with_something_to_spare(draw)
+    holes = frozenset(block for hole in find_holes(swarm) for block in hole)
     seen(swarm)
     for round_ in range(3):
-        for name in draw.sample(NAMES, len(NAMES)):
-            said = words(draw, name in honest, spans[name]).model_copy(update={"peer": peer_id(name)})
+        for s in draw.sample(swarm.servers, len(swarm.servers)):
+            name = s.record.public_name or ""
+            said = question(name, len(s.span), s.span) if name in honest else words(draw, name, s.span, holes)
             if round_ == 0:
                 followers.note_heartbeat(SWARM, said, now())
             else:
                 hints.answer(SWARM, said, now())
-    offered = {block for lease in Lease.objects.open() for block in lease.span}
-    holes = {block for hole in find_holes(swarm) for block in hole}
-    claimed = {block for row in Follower.objects.exclude(start=None) if row.span not in spans.values() for block in row.span}
-    if not spared or holes & claimed:
-        pytest.skip("X")
-    assert offered & holes
+    assert holes & {block for lease in Lease.objects.open() for block in lease.span}

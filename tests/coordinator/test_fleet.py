@@ -224,7 +224,7 @@ def test_where_a_leaving_server_says_that_it_is_counts_no_more() -> None:
     accept(lease)
     Follower.objects.filter(peer_id=lease.peer_id).update(start=0, end=4, claimed_at=now(), claim_counts=True)
     seen(without(RICH, "r0"), POOR, ago_s=5)
-    assert followers.claims(SWARM, "rich", seen_of("rich").at, {}), "it counts where no lease says otherwise"
+    assert followers.claims(SWARM, "rich", seen_of("rich").at, now(), {}), "it counts where no lease says otherwise"
     assert seen_of("rich").promises(but="") == ()
 
 

@@ -84,6 +84,7 @@ def test_asking_again_gives_the_same_lease_and_an_accepted_one_means_stay() -> N
     assert second.lease is not None
     assert first.lease.id == second.lease.id
     assert accept(Lease.objects.get()).outcome == "ok"
+    leases.renew(Lease.objects.get(), now(), 0.1)
     assert ask("d", Span(0, 12)).reason_code is ReasonCode.LEASE_OPEN
 
 
