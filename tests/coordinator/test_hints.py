@@ -229,7 +229,7 @@ def test_an_offer_that_nobody_accepts_goes_back_to_the_next_server() -> None:
     leases.settle(SWARM, HOLED, datetime.fromtimestamp(at, UTC), later)
     assert Lease.objects.get().phase == Phase.EXPIRED
     assert not leases.accept(Lease.objects.get(), later)
-    answer = ask("a", Span(0, 12))
+    answer = hints.answer(SWARM, question("a", serving=Span(0, 12)), later)
     assert (answer.reason_code, answer.lease is not None) == (ReasonCode.HOLE, True), "and not to the same one once more"
 
 
