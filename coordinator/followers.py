@@ -103,7 +103,9 @@ def movable(
         recent = recent.filter(sessions=0).exclude(pauses_hold, elective_not_before__gt=now)
     seen = shown or {}
     rows = recent.values_list("peer_id", "start", "end")
-    return frozenset(peer_id for peer_id, *said in rows if (span := seen.get(peer_id)) is None or said == [span.start, span.end])
+    return frozenset(
+        peer_id for peer_id, *said in rows if (span := seen.get(peer_id)) is None or said == [span.start, span.end]
+    )
 
 
 def capacities(swarm: str, prefix: str, now: datetime) -> dict[str, int]:

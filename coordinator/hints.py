@@ -163,13 +163,17 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
     if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
         return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
     # Not where one serves: the crawl has seen that it is no made-up peer, and others stay because it is the one to move.
-    if serving is None and asked_from and Lease.objects.open().filter(asked_from=asked_from, expires_at__gt=now).count() >= OPEN_LEASES_OF_AN_ADDRESS:
+    if serving is None and asked_from and _open_from(asked_from, now) >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
         return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
     if lease is None:
         return stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
     return _standing(lease, request, now)
+
+
+def _open_from(asked_from: str, now: datetime) -> int:
+    return Lease.objects.open().filter(asked_from=asked_from, expires_at__gt=now).count()
 
 
 def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
