@@ -44,7 +44,7 @@ def test_a_server_that_tells_another_length_than_it_serves_keeps_nobody_from_bei
 
 
 @pytest.mark.parametrize("current", [None, Span(0, 6), Span(3, 12), Span(0, 13), Span(20, 28)])
-def test_nor_one_that_says_that_it_is_elsewhere_than_it_was_seen(current: Span | None) -> None:
+def test_one_that_says_that_it_is_elsewhere_than_it_was_seen_keeps_nobody_either(current: Span | None) -> None:
     """As often as it likes: what it said a moment ago counts for others only where it would be asked to leave from there."""
     holed()
     said = asks("d", current) if current else None
