@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -140,7 +141,7 @@ def test_somebody_is_asked_whatever_others_say(seed: int) -> None:
     lies = {name: words(draw, name, span, holes) for name, span in spans.items() if name not in honest}
     for said in truth.values():
         followers.note_heartbeat(SWARM, said, now())
-    seen(swarm)
+    seen(swarm, replace(model(9, server("z", 0, 9), server("y", 0, 9)), prefix="other"))
     for said in [*draw.sample([*(truth | lies).values()], len(NAMES)), *(truth | lies).values()]:
         hints.answer(SWARM, said, now())
     assert holes & {block for lease in Lease.objects.open() for block in lease.span}
