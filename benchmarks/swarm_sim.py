@@ -85,7 +85,11 @@ FIGURES = {
     "liars": _liars(LARGE),
     "evaders": _evaders(LARGE),
     "quarter": against_petals("a quarter follows hints, the rest is Petals", replace(LARGE, follows=0.25)),
-    "outage": against_petals("the coordinator is down 6 hours of 24", replace(LARGE, outage_h=6)),
+    "outage": against_petals("the coordinator is down 6 hours of 18", replace(LARGE, outage_h=6)),
+    "outage-kills": against_petals(
+        "the coordinator is down 6 hours of 12, and every hour all holders of a block crash",
+        replace(LARGE, days=0.5, outage_h=6, kill_every_h=1),
+    ),
     "slow": against_petals("loads take three times as long", replace(LARGE, load_factor=3)),
     "nights": against_petals(
         "day and night, and sites that fail at once", replace(LARGE, diurnal=0.5, site_failures_per_day=3)

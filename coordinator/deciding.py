@@ -79,18 +79,25 @@ def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
 
 def _advise(seen: Seen, request: HintRequest) -> Advice:
     """Within one model. A serving server keeps the length of its span, unless holes need more: what a longer one would do to
-    its speed the planner does not weigh."""
+    its speed the planner does not weigh.
+
+    What is true of the asker here must be what all others are told of it: a server that is the one to move in their plans, and
+    not in its own, would keep all of them where they are.
+    """
     model, promises = seen.planned(but=request.peer), seen.promises(but=request.peer)
     arriving, most = request.current is None, request.offered[seen.model.prefix]
     holes = not arriving and bool(find_holes(model, promises))
     movable = seen.movable(elective=not holes)
     fitting = {**seen.capacities(), request.peer: most} if holes else {}
     longer = longer_spans(model, promises, movable | {request.peer}, fitting) if holes else None
-    return advise(
+    serving = request.current.to_span() if request.current else None
+    shown = seen.shown.get(request.peer)
+    advice = advise(
         model,
         request.peer,
-        most if arriving or longer else request.num_blocks,
-        serving=request.current.to_span() if request.current else None,
+        # Not the length that it tells: of others it is not asked either.
+        most if serving is None or longer else len(shown or serving),
+        serving=serving,
         promises=promises,
         movable=movable,
         capacities=longer,
@@ -98,6 +105,10 @@ def _advise(seen: Seen, request: HintRequest) -> Advice:
         # What it says of its speed was measured with the model that it asks about.
         pace=_pace(seen, request) if seen.model.prefix == request.model else None,
     )
+    if advice.placement is None or serving is None or shown in (None, serving):
+        return advice
+    where = f"it serves {serving.in_words()}, and was seen with {shown.in_words()} by the last crawl"
+    return Advice(ReasonCode.TOO_SOON, f"{where}: nobody is moved on before the next crawl sees it")
 
 
 def _known(seen: Seen, request: HintRequest) -> Circumstances:

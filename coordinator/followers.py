@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from coordinator.lease_terms import CLOCKS_DIFFER_S
 from coordinator.models import Follower, Lease
@@ -20,8 +20,6 @@ CLAIM_GAP = timedelta(seconds=300)
 """A claim that comes sooner after another one waits for the crawl: no server reloads that often, but a liar changes its words
 before each crawl, and would hide a hole for good."""
 
-LONGEST_PAUSE = timedelta(days=7, hours=1)
-"""What a server may ask for (`not_again_s`), and a little."""
 CLOCKS_DIFFER = timedelta(seconds=CLOCKS_DIFFER_S)
 
 FORGOTTEN_AFTER = timedelta(days=2)
@@ -57,8 +55,10 @@ def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
         peer_id=request.peer,
         defaults={"prefix": request.model, "num_blocks_max": request.num_blocks_max, "asked_at": now},
     )
-    if claimed is not None and (new or (claimed, request.model) != (follower.span, follower.prefix)):
-        follower.claim_counts = new or follower.claimed_at is None or now - follower.claimed_at >= CLAIM_GAP
+    # One from before the clock was set back is dated anew, as if there had been none.
+    before = None if _is_ahead(follower.claimed_at, now) else follower.claimed_at
+    if claimed is not None and (new or before is None or (claimed, request.model) != (follower.span, follower.prefix)):
+        follower.claim_counts = new or before is None or now - before >= CLAIM_GAP
         follower.claimed_at = now
     follower.prefix = request.model
     follower.num_blocks_max = request.num_blocks_max
@@ -75,10 +75,21 @@ def note_heartbeat(swarm: str, request: HintRequest, now: datetime) -> Follower:
     return follower
 
 
-def claims(swarm: str, prefix: str, seen_at: datetime, shown: dict[str, Span]) -> tuple[Promise, ...]:
+def _is_ahead(time: datetime | None, now: datetime) -> bool:
+    """Whether it was written down before the clock was set back, so that it says nothing of when that was."""
+    return time is not None and time - now > CLOCKS_DIFFER
+
+
+def _recent(swarm: str, prefixes: Iterable[str], now: datetime) -> QuerySet[Follower]:
+    asked = Q(asked_at__gt=now - FOLLOWER_LIFE, asked_at__lte=now + CLOCKS_DIFFER)
+    return Follower.objects.filter(asked, swarm=swarm, prefix__in=prefixes)
+
+
+def claims(swarm: str, prefix: str, seen_at: datetime, now: datetime, shown: dict[str, Span]) -> tuple[Promise, ...]:
     """Where servers said that they are, since the snapshot was taken and otherwise than it shows them. A claim from before
     the snapshot counts for nothing: the crawl went there and looked."""
-    newer = Follower.objects.filter(swarm=swarm, prefix=prefix, claimed_at__gt=seen_at, claim_counts=True, start__isnull=False)
+    dated = Q(claimed_at__gt=seen_at, claimed_at__lte=now + CLOCKS_DIFFER)
+    newer = Follower.objects.filter(dated, swarm=swarm, prefix=prefix, claim_counts=True, start__isnull=False)
     found = ((follower.peer_id, follower.span) for follower in newer)
     return tuple(
         Promise(peer_id, span)
@@ -87,17 +98,28 @@ def claims(swarm: str, prefix: str, seen_at: datetime, shown: dict[str, Span]) -
     )
 
 
-def movable(swarm: str, prefix: str, now: datetime, *, elective: bool = False) -> frozenset[str]:
-    """Peers that can be expected to follow a hint now: to a hole, or (`elective`) to blocks that have servers already."""
-    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE).exclude(not_before__gt=now)
+def movable(
+    swarm: str, prefix: str, now: datetime, *, elective: bool = False, shown: Mapping[str, Span] | None = None
+) -> frozenset[str]:
+    """Peers that can be expected to follow a hint now: to a hole, or (`elective`) to blocks that have servers already.
+
+    Not who says that it is elsewhere than where the crawl saw it (`shown`): it would not be asked to leave from there, and who
+    is counted on and not asked keeps all others from being asked.
+    """
+    pauses_hold = Q(paused_at__isnull=True) | Q(paused_at__lte=now + CLOCKS_DIFFER)
+    recent = _recent(swarm, [prefix], now).exclude(pauses_hold, not_before__gt=now)
     if elective:
-        recent = recent.filter(sessions=0).exclude(elective_not_before__gt=now)
-    return frozenset(recent.values_list("peer_id", flat=True))
+        recent = recent.filter(sessions=0).exclude(pauses_hold, elective_not_before__gt=now)
+    seen = shown or {}
+    rows = recent.values_list("peer_id", "start", "end")
+    return frozenset(
+        peer_id for peer_id, *said in rows if (span := seen.get(peer_id)) is None or said == [span.start, span.end]
+    )
 
 
 def capacities(swarm: str, prefix: str, now: datetime) -> dict[str, int]:
     """How many blocks fit the servers of a model, as they said last. A span may be shorter."""
-    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE)
+    recent = _recent(swarm, [prefix], now)
     return dict(recent.values_list("peer_id", "num_blocks_max"))
 
 
@@ -106,7 +128,7 @@ def offers(
 ) -> tuple[dict[str, dict[str, int]], dict[str, dict[str, tuple[Span, ...]]]]:
     """Of servers of these models that can be asked: the other models that they offer, each with the blocks that fit, and what
     they need not download of each."""
-    recent = Follower.objects.filter(swarm=swarm, prefix__in=prefixes, asked_at__gt=now - FOLLOWER_LIFE).exclude(also={})
+    recent = _recent(swarm, prefixes, now).exclude(also={})
     rows = list(recent.values_list("peer_id", "also", "also_on_disk"))
     disks = {
         peer_id: {prefix: tuple(Span(start, end) for start, end in spans) for prefix, spans in kept.items()}
@@ -117,17 +139,8 @@ def offers(
 
 def busy(swarm: str, prefix: str, now: datetime) -> frozenset[str]:
     """Servers of a model that say that sessions are open on them."""
-    recent = Follower.objects.filter(swarm=swarm, prefix=prefix, asked_at__gt=now - FOLLOWER_LIFE, sessions__gt=0)
+    recent = _recent(swarm, [prefix], now).filter(sessions__gt=0)
     return frozenset(recent.values_list("peer_id", flat=True))
-
-
-def set_right(now: datetime) -> None:
-    """After the clock was ahead: nobody is counted on, or spared, until the time comes that it told then."""
-    ahead = now + CLOCKS_DIFFER
-    Follower.objects.filter(asked_at__gt=ahead).update(asked_at=now)
-    Follower.objects.filter(claimed_at__gt=ahead).update(claimed_at=now)
-    Follower.objects.filter(not_before__gt=now + LONGEST_PAUSE).update(not_before=None)
-    Follower.objects.filter(elective_not_before__gt=now + LONGEST_PAUSE).update(elective_not_before=None)
 
 
 def forget(now: datetime) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 from django.db import connection, transaction
@@ -101,7 +101,7 @@ def accept(swarm: str, lease: Lease, step: LeaseStep, now: datetime) -> LeaseRep
         if step.plan_version is not None and step.plan_version != lease.plan_version:
             return LeaseReply(outcome="stale", reason="this accept belongs to an older offer; ask again")
         if step.current is not None and lease.origin is not None and step.current.to_span() != lease.origin:
-            return _stale(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
+            return _given_back(lease, f"the server does not serve {lease.origin.in_words()} any more", now)
         version = plans.current_version(swarm, target.model)
         objection = _objection(seen, lease)
         if objection is not None:
@@ -148,7 +148,7 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     held = Lease.objects.filter(swarm=swarm, peer_id=request.peer).open().first()
     if held is not None and (fits := request.offered.get(held.prefix, 0)) < len(held.span):
         why = f"only {fits} blocks fit the server by now" if fits else f"the server does not offer {held.prefix} any more"
-        leases.close(held, Phase.STALE, why, now)
+        _given_back(held, why, now)
         return None
     return None if held is not None and leases.lapse(held, now) else held
 
@@ -171,13 +171,18 @@ def _fresh(seen: Mapping[str, Seen], request: HintRequest, follower: Follower, a
     prefix = going.seen.model.prefix
     if serving is None and (why := pauses.why_no_promise(follower, now)) is not None:
         return move(prefix, going.placement, why, pauses.ends_in_s(follower, now))
-    if asked_from and Lease.objects.open().filter(asked_from=asked_from).count() >= OPEN_LEASES_OF_AN_ADDRESS:
+    # Not where one serves: the crawl has seen that it is no made-up peer, and others stay because it is the one to move.
+    if serving is None and asked_from and _open_from(asked_from, now) >= OPEN_LEASES_OF_AN_ADDRESS:
         why = f"{OPEN_LEASES_OF_AN_ADDRESS} leases are open from this address; wait for one of them"
         return move(prefix, going.placement, why, RETRY_SOON_S)
     lease = _offer(going, request, asked_from)
     if lease is None:
         return stay(ReasonCode.OTHER_SERVER_MOVES, "another server was given these blocks a moment ago", RETRY_SOON_S)
     return _standing(lease, request, now)
+
+
+def _open_from(asked_from: str, now: datetime) -> int:
+    return Lease.objects.open().filter(asked_from=asked_from, expires_at__gt=now).count()
 
 
 def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
@@ -196,7 +201,7 @@ def _offer(going: Going, request: HintRequest, asked_from: str) -> Lease | None:
     if lease is not None:
         lease.plan_version = plans.current_version(seen.swarm, seen.model)
         basis = explain.Basis(seen.planned(but=request.peer), seen.at, promises, seen.known)
-        asked = unasked.Asked(seen.swarm, seen.model.prefix, going.fills_hole, seen.now)
+        asked = unasked.Asked(seen.swarm, seen.model.prefix, going.fills_hole, seen.now, seen.shown)
         why_not = partial(unasked.why_not, asked, known=seen.known)
         lease.inputs = explain.inputs(basis, request, placement, why_not)
         if going.leaving is not None:
@@ -230,13 +235,31 @@ def _one_at_a_time(swarm: str, prefixes: Iterable[str]) -> None:
 
 
 def _standing(lease: Lease, request: HintRequest, now: datetime) -> HintAnswer:
-    """The answer while a lease is open. A server that serves nothing gets it again: it was restarted while it loaded."""
+    """The answer while a lease is open. A server that serves nothing gets it again: it was restarted while it loaded. So does
+    one that still serves what it was to leave, and has reported nothing: the answer to its accept was lost. As long as it is
+    there it gets no more time by asking, since it is not on its way."""
     if lease.phase == Phase.ACCEPTED:
-        leases.renew(lease, now)
-        if request.current is not None:
+        stays = _stays(lease, request)
+        if not stays:
+            leases.renew(lease, now)
+        if request.current is not None and not (stays and lease.renewals == 0):
             where = f"{lease.span.in_words()} of {lease.prefix}" if lease.is_transfer else lease.span.in_words()
             return stay(ReasonCode.LEASE_OPEN, f"its move to {where} is under way: {lease.reason}")
     return leased(lease, now)
+
+
+def _stays(lease: Lease, request: HintRequest) -> bool:
+    """Whether the server says that it serves what it was to leave."""
+    serving = request.current.to_span() if request.current else None
+    return serving is not None and (serving, request.model) == (lease.origin, lease.from_model)
+
+
+def _given_back(lease: Lease, why: str, now: datetime) -> LeaseReply:
+    """By what the server says of itself: it counts as a decline, or it would be offered the same again, and keep it from others
+    for as long as it goes on so."""
+    if leases.close(lease, Phase.STALE, why, now):
+        pauses.note_decline(lease, why, timedelta(0), now)
+    return LeaseReply(outcome="stale", reason=why)
 
 
 def _stale(lease: Lease, why: str, now: datetime) -> LeaseReply:

@@ -78,15 +78,16 @@ def offered(peer_id: str, span: Span, origin: Span | None, now: float, turn: int
 
 def accepted(held: Held, now: float, cost_s: float | None = None) -> Held:
     """Accepting twice is fine: the first answer may have been lost on its way, or the server begins anew after a restart. It
-    gives no more time."""
+    gives no more time, nor is it a sign of progress where there was none."""
+    deadline_at = now + loading_limit_s(cost_s) if held.deadline_at is None else held.deadline_at
     return replace(
         held,
         accepted_at=now if held.accepted_at is None else held.accepted_at,
-        deadline_at=now + loading_limit_s(cost_s) if held.deadline_at is None else held.deadline_at,
+        deadline_at=deadline_at,
         cost_s=cost_s if held.accepted_at is None else held.cost_s,
-        progressed_at=now,
+        progressed_at=now if held.accepted_at is None or held.progress > 0.0 else held.progressed_at,
         progress=0.0,
-        expires_at=now + LOADING_LIFE.total_seconds(),
+        expires_at=min(now + LOADING_LIFE.total_seconds(), deadline_at),
     )
 
 

@@ -93,15 +93,17 @@ def offer(
 def accept(lease: Lease, now: datetime, plan_version: int | None = None) -> bool:
     """Accepting twice is fine: the first answer may have been lost on its way. `plan_version` is the plan on which the offer
     has just been found to be still good; the offer must still belong to the plan that the caller has read."""
+    deadline_at = lease.deadline_at or now + timedelta(seconds=loading_limit_s(lease.cost_s))
     changes: dict[str, object] = {
         "phase": Phase.ACCEPTED,
-        "expires_at": now + LOADING_LIFE,
-        "progressed_at": now,
+        "expires_at": min(now + LOADING_LIFE, deadline_at),
+        "deadline_at": deadline_at,
         "progress": 0.0,
     }
     if lease.accepted_at is None:
-        deadline_at = now + timedelta(seconds=loading_limit_s(lease.cost_s))
-        changes |= {"accepted_at": now, "deadline_at": deadline_at}
+        changes["accepted_at"] = now
+    if lease.accepted_at is None or lease.progress > 0.0:
+        changes["progressed_at"] = now
     if plan_version is not None:
         changes["plan_version"] = plan_version
     offered = Lease.objects.filter(pk=lease.pk, plan_version=lease.plan_version, phase__in=OPEN, expires_at__gt=now)
@@ -168,6 +170,12 @@ def lapse(lease: Lease, now: datetime) -> bool:
     """Closes it where it has run out, also one of a model that nobody sees any more."""
     end = end_of(_held(lease), None, 0.0, now.timestamp())
     return end is not None and close(lease, _PHASES[end[0]], end[1], now)
+
+
+def lapse_others(swarm: str, seen: Collection[str], now: datetime) -> None:
+    """Closes what has run out of models that are not among those `seen`: nothing else ever looks at them."""
+    for lease in Lease.objects.open().filter(swarm=swarm).exclude(prefix__in=seen):
+        lapse(lease, now)
 
 
 def _held(lease: Lease) -> Held:

@@ -209,6 +209,7 @@ class Follower(models.Model):
     elective_declines = models.PositiveIntegerField(default=0, help_text="Moves that fill no hole, declined for the moment")
     elective_not_before = models.DateTimeField(null=True, help_text="It is asked for nothing but holes until then")
     elective_not_because = models.CharField(max_length=300, blank=True, default="")
+    paused_at = models.DateTimeField(null=True, help_text="When the last pause was noted; the clock may be set back afterwards")
 
     class Meta:
         constraints = [

@@ -14,7 +14,7 @@ from enum import Enum
 from django.db import transaction
 from django.db.models import Q
 
-from coordinator.lease_terms import pause_after
+from coordinator.lease_terms import CLOCKS_DIFFER_S, pause_after
 from coordinator.models import Follower, Lease
 from swarm.wire.hints import DeclineReason, Urgency, decline_reason
 
@@ -42,6 +42,7 @@ def note_decline(lease: Lease, reason: str, not_again: timedelta, now: datetime)
             pause = max(not_again, pause_after(follower.declines))
         if pause:
             follower.not_before, follower.not_because = now + pause, words
+        follower.paused_at = now
         follower.save()
 
 
@@ -53,7 +54,7 @@ def note_lapse(lease: Lease, now: datetime) -> None:
             return
         follower.declines += 1
         follower.lapses += 1
-        follower.not_before = now + pause_after(follower.declines)
+        follower.not_before, follower.paused_at = now + pause_after(follower.declines), now
         follower.not_because = "it let an offer lapse" if lease.accepted_at is None else "it took a lease and did not keep it"
         follower.save()
 
@@ -74,13 +75,13 @@ class Hindrance(Enum):
 def hindrance(follower: Follower, fills_hole: bool, now: datetime) -> Hindrance | None:
     """The rule. The server itself (`why_not_asked`) and anyone (`coordinator.unasked`) are told it in other words;
     `coordinator.followers.movable` is the same as a query."""
-    if _after(follower.not_before, now):
+    if _holds(follower, follower.not_before, now):
         return Hindrance.PAUSE
     if fills_hole:
         return None
     if follower.sessions:
         return Hindrance.SESSIONS
-    return Hindrance.PAUSE_FOR_LESS if _after(follower.elective_not_before, now) else None
+    return Hindrance.PAUSE_FOR_LESS if _holds(follower, follower.elective_not_before, now) else None
 
 
 def why_not_asked(follower: Follower, fills_hole: bool, now: datetime) -> str | None:
@@ -100,7 +101,7 @@ def why_no_promise(follower: Follower, now: datetime) -> str | None:
     """Why an arriving server is only told where to go: blocks that it promised lately were kept from others for nothing, or it
     declines whatever it is given."""
     unkept = follower.lapses > 0 or follower.declines >= DECLINES_OF_AN_ARRIVAL
-    if unkept and _after(follower.not_before, now):
+    if unkept and _holds(follower, follower.not_before, now):
         return f"no lease before {_clock(follower.not_before)}: {follower.not_because}"
     return None
 
@@ -113,8 +114,10 @@ def _of(lease: Lease) -> Follower | None:
     return Follower.objects.select_for_update().filter(swarm=lease.swarm, peer_id=lease.peer_id).first()
 
 
-def _after(time: datetime | None, now: datetime) -> bool:
-    return time is not None and time > now
+def _holds(follower: Follower, until: datetime | None, now: datetime) -> bool:
+    """Not a pause that was noted before the clock was set back: it would last until the clock has caught up."""
+    noted_at = follower.paused_at
+    return until is not None and until > now and (noted_at is None or noted_at - now <= timedelta(seconds=CLOCKS_DIFFER_S))
 
 
 def _clock(time: datetime | None) -> str:

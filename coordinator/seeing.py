@@ -13,6 +13,7 @@ from coordinator.watching import Watching, everyone
 from swarm.placement import Circumstances, Promise
 from swarm.snapshot import Model
 from swarm.wire.hints import HintAnswer, ReasonCode
+from swarm.wire.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,23 @@ class Seen:
             return self.counted
         return replace(self.counted, servers=tuple(server for server in self.counted.servers if server.peer_id not in going))
 
+    @property
+    def shown(self) -> dict[str, Span]:
+        """Where the crawl saw each server."""
+        return {server.peer_id: server.span for server in self.model.servers}
+
     def promises(self, but: str) -> tuple[Promise, ...]:
         """Open leases, and claims newer than the snapshot; without those of the asking peer itself, of peers in quarantine,
         whose word counts for nothing, and of those that are about to leave for another model."""
         promised = {promise.peer_id: promise for promise in leases.open_promises(self.swarm, self.counted, self.now)}
-        shown = {server.peer_id: server.span for server in self.model.servers}
-        for claim in followers.claims(self.swarm, self.model.prefix, self.at, shown):
+        for claim in followers.claims(self.swarm, self.model.prefix, self.at, self.now, self.shown):
             promised.setdefault(claim.peer_id, claim)
         passed_over = {but, *self.quarantined, *leases.leaving(self.swarm, self.model.prefix)}
         return tuple(promised[peer_id] for peer_id in sorted(promised) if peer_id not in passed_over)
 
     def movable(self, *, elective: bool = False) -> frozenset[str]:
         """Whom to count on for a hole, or for a move that fills none."""
-        able = followers.movable(self.swarm, self.model.prefix, self.now, elective=elective)
+        able = followers.movable(self.swarm, self.model.prefix, self.now, elective=elective, shown=self.shown)
         return able - set(self.quarantined)
 
     def capacities(self) -> dict[str, int]:

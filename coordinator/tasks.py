@@ -15,8 +15,7 @@ from monitor.queries import latest_snapshot
 
 @shared_task
 def settle_leases() -> None:
-    """Closes leases that were seen online or ran out, also while no server asks."""
-    followers.set_right(datetime.now(UTC))
+    """Closes leases that were seen online or ran out, also while no server asks, and those of models that are seen no more."""
     for swarm in swarms.configured():
         published = latest_snapshot(swarm.name)
         if published is None or published.stale:
@@ -25,6 +24,7 @@ def settle_leases() -> None:
         for model in published.snapshot.models:
             if leases.settle(swarm.name, model, seen_at, datetime.now(UTC)):
                 live.request_push(swarm.name)
+        leases.lapse_others(swarm.name, {model.prefix for model in published.snapshot.models}, datetime.now(UTC))
 
 
 @shared_task

@@ -6,8 +6,8 @@ Knows words for `coordinator.pauses`' rule, ages and past moves; not whether the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from coordinator.followers import FOLLOWER_LIFE
@@ -15,6 +15,7 @@ from coordinator.models import Follower
 from coordinator.pauses import Hindrance, hindrance
 from monitor.published import ago
 from swarm.placement import COOL_DOWN_S, MIN_AGE_S, Circumstances
+from swarm.wire.spans import Span
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class Asked:
     prefix: str
     fills_hole: bool
     now: datetime
+    shown: Mapping[str, Span] = field(default_factory=dict)
+    """Where the crawl saw each server."""
 
 
 def why_not(asked: Asked, peers: Iterable[str], known: Circumstances) -> dict[str, str]:
@@ -39,9 +42,13 @@ def why_not(asked: Asked, peers: Iterable[str], known: Circumstances) -> dict[st
 def _why(asked: Asked, peer_id: str, follower: Follower | None, known: Circumstances) -> str:
     if follower is None:
         return "it does not ask for hints"
-    silent = asked.now - follower.asked_at
+    silent = abs(asked.now - follower.asked_at)
     if silent >= FOLLOWER_LIFE:
         return f"it has not asked for hints for {ago(silent.total_seconds())}"
+    shown = asked.shown.get(peer_id)
+    if shown is not None and follower.span != shown:
+        said = follower.span.in_words() if follower.span else "no blocks"
+        return f"it says that it serves {said}, and the crawl saw it with {shown.in_words()}"
     match hindrance(follower, asked.fills_hole, asked.now):
         case Hindrance.PAUSE:
             return f"it did not follow the hints before, and is not asked until {follower.not_before:%H:%M:%S} UTC"

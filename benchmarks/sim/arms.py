@@ -3,6 +3,7 @@
 The planner is `swarm.placement` itself, with `swarm.throughput` where reports are not believed, and leases live by
 `coordinator.lease_terms`. An offer reaches the server at its next question, up to a minute later, and is checked once more
 before the server leaves its blocks; while that loads it reports, so that a lease whose server dies stands until it runs out.
+While the coordinator is down it sees and measures nothing, and servers decide by themselves (`alone`).
 Not simulated: the database in which leases are kept, and HTTP.
 """
 
@@ -14,10 +15,11 @@ from functools import partial
 from statistics import median
 
 from benchmarks.sim import petals
+from benchmarks.sim.alone import LoneServers
 from benchmarks.sim.traces import HOUR, WARM_UP_S, Scene
 from benchmarks.sim.world import Server, World
 from coordinator.lease_terms import End, Held, accepted, end_of, is_slow, offered, pause_after, promised, reloads, renewed
-from swarm.placement import Circumstances, Move, Promise, choose_span, mend, plan, still_useful
+from swarm.placement import Circumstances, Move, Promise, choose_span, plan, still_useful
 from swarm.snapshot import Model, PeerState
 from swarm.snapshot import Server as Seen
 from swarm.throughput import Evidence, believed_rates
@@ -27,7 +29,7 @@ from swarm.wire.spans import Span
 TICK_S, POLL_S, REPLAN_S = 30.0, 60.0, 120.0
 CHECK_S, HESITATION_S = 240.0, 10.0
 FALLBACK_S = 240.0
-"""A coordinator silent for 180 s, and a minute to confirm: then a server repairs holes by itself."""
+"""A coordinator silent for 180 s and, in the middle, a minute more, which is drawn: then servers repair holes by themselves."""
 NOISE = 0.25
 KEPT_MEASUREMENTS = 5
 LAST_LOADS = 21
@@ -108,12 +110,16 @@ class CoordinatorArm:
 
     def __post_init__(self) -> None:
         self._others = PetalsArm(self.world, self.seed)
+        self._alone = LoneServers(self.world, self._show)
         self.world.on_arrival, self.world.on_online, self.world.on_gone = self._arrive, self._online, self._gone
         self.world.at(0.0, self._tick)
 
     def _arrive(self, server: Server) -> None:
         if not server.host.follows:
             self._others.arrive(server)
+            return
+        if self._silent_s():
+            self._alone.arrive(server)
             return
         known, model = self._known(), self._model()
         rate = server.reported
@@ -137,28 +143,26 @@ class CoordinatorArm:
         figures = self._measured.get(server.host.name)
         if not server.alive or figures is None:
             return
-        if server.online and not (server.host.liar and self.world.scene.evades):
+        if server.online and not self._silent_s() and not (server.host.liar and self.world.scene.evades):
             figures.append(server.host.rate * server.draw.lognormvariate(0, NOISE))
             del figures[:-KEPT_MEASUREMENTS]
         self.world.at(self.world.now + server.draw.uniform(0.5, 1.5) * HOUR, lambda: self._measure(server))
 
     def _tick(self) -> None:
         self.world.at(self.world.now + TICK_S, self._tick)
+        if silent := self._silent_s():
+            if silent >= FALLBACK_S:
+                self._alone.look()
+            return
         self._settle()
         version, when = self._planned
         if version == self.world.version and self.world.now - when < REPLAN_S:
-            return
-        silent = self._silent_s()
-        if 0.0 < silent < FALLBACK_S:
             return
         self._planned = (self.world.version, self.world.now)
         movable = {s.host.name for s in self.world.servers if s.host.follows and not self._paused(s.host.name)}
         model = self._model()
         promises = self._promises(model)
-        if silent:
-            moves = mend(model, promises, movable=movable)
-        else:
-            moves = plan(model, promises, movable=movable, known=self._known())
+        moves = plan(model, promises, movable=movable, known=self._known())
         servers = {s.host.name: s for s in self.world.servers if s.alive}
         for move in moves:
             self._leases[move.peer_id] = offered(move.peer_id, move.target, move.origin, self.world.now, self._turn(move))
@@ -210,7 +214,7 @@ class CoordinatorArm:
 
     def _deliver(self, server: Server, move: Move) -> None:
         held = self._leases.get(move.peer_id)
-        if not server.alive or held is None:
+        if not server.alive or held is None or self._silent_s():
             return
         model = self._model()
         others = [promise for promise in self._promises(model) if promise.peer_id != move.peer_id]

@@ -23,15 +23,8 @@ def test_a_lease_accepted_ahead_of_time_is_let_go() -> None:
 
 @pytest.mark.django_db
 def test_nobody_is_counted_on_or_spared_until_then() -> None:
-    facts = {"swarm": "main", "prefix": "tiny-hf", "num_blocks_max": 4}
-    for name, asked_at in (("gone", FAR), ("spared", NOW)):
-        Follower.objects.create(
-            **facts, peer_id=name, asked_at=asked_at, claimed_at=FAR, not_before=FAR, elective_not_before=FAR, sessions=0
-        )
-    followers.set_right(NOW)
-    assert followers.movable("main", "tiny-hf", NOW, elective=True) == {"gone", "spared"}
+    facts = {"swarm": "main", "prefix": "tiny-hf", "num_blocks_max": 4, "not_before": FAR, "elective_not_before": FAR}
+    for name, asked_at, paused_at in (("gone", FAR, FAR), ("spared", NOW, FAR), ("asked for it", NOW, NOW)):
+        Follower.objects.create(**facts, peer_id=name, asked_at=asked_at, claimed_at=FAR, paused_at=paused_at, sessions=0)
+    assert followers.movable("main", "tiny-hf", NOW, elective=True) == {"spared"}
     assert followers.movable("main", "tiny-hf", NOW + timedelta(minutes=5)) == frozenset()
-    week = NOW + timedelta(days=7)
-    Follower.objects.update(not_before=week)
-    followers.set_right(NOW)
-    assert {row.not_before for row in Follower.objects.all()} == {week}, "a server may ask for that"

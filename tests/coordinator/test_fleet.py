@@ -224,7 +224,7 @@ def test_where_a_leaving_server_says_that_it_is_counts_no_more() -> None:
     accept(lease)
     Follower.objects.filter(peer_id=lease.peer_id).update(start=0, end=4, claimed_at=now(), claim_counts=True)
     seen(without(RICH, "r0"), POOR, ago_s=5)
-    assert followers.claims(SWARM, "rich", seen_of("rich").at, {}), "it counts where no lease says otherwise"
+    assert followers.claims(SWARM, "rich", seen_of("rich").at, now(), {}), "it counts where no lease says otherwise"
     assert seen_of("rich").promises(but="") == ()
 
 
@@ -267,6 +267,7 @@ def test_accepting_is_stale_when_the_target_was_given_a_server() -> None:
 def test_accepting_is_stale_when_either_model_cannot_be_seen_or_the_server_went_elsewhere() -> None:
     assert accept(transferred(), current=Span(0, 4)).outcome == "stale"
     Lease.objects.all().delete()
+    Follower.objects.update(not_before=None)
     lease = transferred()
     seen(POOR)
     assert "has not seen rich" in accept(lease).reason
@@ -275,6 +276,7 @@ def test_accepting_is_stale_when_either_model_cannot_be_seen_or_the_server_went_
 def test_a_transfer_is_done_when_it_is_seen_online_in_the_other_model() -> None:
     lease = transferred()
     assert accept(lease, current=WHOLE).outcome == "ok"
+    assert leases.renew(Lease.objects.get(), now(), 0.1)
     assert ask("r0").reason_code is ReasonCode.LEASE_OPEN
     half_way = without(RICH, "r0")
     at = datetime.fromtimestamp(seen(half_way, POOR), UTC)

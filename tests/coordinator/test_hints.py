@@ -84,6 +84,7 @@ def test_asking_again_gives_the_same_lease_and_an_accepted_one_means_stay() -> N
     assert second.lease is not None
     assert first.lease.id == second.lease.id
     assert accept(Lease.objects.get()).outcome == "ok"
+    leases.renew(Lease.objects.get(), now(), 0.1)
     assert ask("d", Span(0, 12)).reason_code is ReasonCode.LEASE_OPEN
 
 
@@ -259,7 +260,7 @@ def test_an_offer_that_nobody_accepts_goes_back_to_the_next_server() -> None:
     leases.settle(SWARM, HOLED, datetime.fromtimestamp(at, UTC), later)
     assert Lease.objects.get().phase == Phase.EXPIRED
     assert not leases.accept(Lease.objects.get(), later)
-    answer = ask("a", Span(0, 12))
+    answer = hints.answer(SWARM, question("a", serving=Span(0, 12)), later)
     assert (answer.reason_code, answer.lease is not None) == (ReasonCode.HOLE, True), "and not to the same one once more"
 
 

@@ -48,6 +48,15 @@ def test_an_offer_lapses_after_its_time_and_an_accepted_lease_after_the_last_sig
     assert accepted(taken, 1020.0).deadline_at == taken.deadline_at, "accepting twice gives no more time"
 
 
+def test_to_accept_again_and_again_is_no_sign_of_progress_and_gives_no_time_past_the_deadline() -> None:
+    held = accepted(OFFER, 1010.0)
+    assert accepted(held, 1100.0).progressed_at == 1010.0
+    begun_anew = accepted(renewed(held, 1100.0, 0.3), 1150.0)
+    assert (begun_anew.progressed_at, begun_anew.progress) == (1150.0, 0.0), "what it had loaded is gone"
+    assert held.deadline_at is not None
+    assert accepted(held, held.deadline_at - 1.0).expires_at == held.deadline_at
+
+
 def test_it_ends_when_the_server_is_seen_there_or_elsewhere_and_not_before_anybody_looked() -> None:
     taken = accepted(OFFER, 1010.0)
     assert end(taken, 1050, Span(4, 8)) is End.DONE and end(taken, 1050, Span(2, 9)) is End.DONE

@@ -39,7 +39,7 @@ def pass_time(seconds: float) -> None:
     by = timedelta(seconds=seconds)
     times = {
         Lease: ("created_at", "expires_at", "accepted_at", "deadline_at", "progressed_at", "closed_at"),
-        Follower: ("asked_at", "claimed_at", "not_before", "elective_not_before"),
+        Follower: ("asked_at", "claimed_at", "not_before", "elective_not_before", "paused_at"),
     }
     for table, names in times.items():
         table.objects.update(**{name: F(name) - by for name in names})
