@@ -49,19 +49,11 @@ def decide(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:
             why = Placement(placed.span, placed.reason_code, why_transferred(change), change.worth)
             return Going(seen[change.target], why, own)
     if advice.placement is not None:
-        if not _stands_where_seen(own, request):
-            return Advice(ReasonCode.TOO_SOON, "this server has just moved by itself; the next look at the swarm shows it")
         return Going(own, advice.placement)
     if changes:
         lacking = f"{changes[0].target}: {changes[0].placement.reason}"
         return Advice(ReasonCode.OTHER_SERVER_MOVES, f"{lacking}; another server is the better one to change to it")
     return advice
-
-
-def _stands_where_seen(seen: Seen, request: HintRequest) -> bool:
-    """What the plan says of a server that the crawl saw elsewhere, it says of blocks that the server does not hold any more."""
-    shown = next((server.span for server in seen.model.servers if server.peer_id == request.peer), None)
-    return request.current is None or shown is None or shown == request.current.to_span()
 
 
 def _arrival(seen: Mapping[str, Seen], request: HintRequest) -> Going | Advice:

@@ -146,11 +146,17 @@ def _held(swarm: str, request: HintRequest, now: datetime) -> Lease | None:
     """The open lease of the asking peer. One for a model that it does not offer any more, or for more blocks than fit it by
     now, is its own to give back."""
     held = Lease.objects.filter(swarm=swarm, peer_id=request.peer).open().first()
-    if held is not None and (fits := request.offered.get(held.prefix, 0)) < len(held.span):
+    if held is not None and (fits := _fitting(request, held.prefix)) < len(held.span):
         why = f"only {fits} blocks fit the server by now" if fits else f"the server does not offer {held.prefix} any more"
         _given_back(held, why, now)
         return None
     return None if held is not None and leases.lapse(held, now) else held
+
+
+def _fitting(request: HintRequest, prefix: str) -> int:
+    """As many blocks as it serves fit a server, whatever it says: with these it is counted on, and asked."""
+    most = request.offered.get(prefix, 0)
+    return max(most, len(request.current.to_span())) if most and request.current is not None else most
 
 
 def _take_back(seen: Seen) -> None:
