@@ -145,6 +145,19 @@ def test_who_left_in_it_is_not_listed_until_then() -> None:
     assert gone.state == "gone" and gone.state_since == moment(NOW + 60)
 
 
+def test_who_left_in_it_stays_gone_where_its_blocks_cannot_be_read_afterwards() -> None:
+    seed(whole(NOW))
+    far = NOW + 100 * DAY_S
+    seed(model(2, online("a", 0, 2, at=far)), at=far)
+    seed(model(2, online("a", 0, 2, at=NOW + 60), unread=frozenset({1})), at=NOW + 60)
+    gone = ServerRow.objects.get(peer_id=peer_id("b"))
+    assert (gone.state, gone.state_since) == ("gone", moment(NOW + 60))
+    found = {
+        sample.peer.peer_id: sample.up for sample in PeerSample.objects.filter(ts__lt=moment(NOW + DAY_S), ts__gt=moment(NOW))
+    }
+    assert peer_id("b") not in found, "nobody looked for it"
+
+
 def test_a_push_asked_for_in_it_and_lost_keeps_no_other_from_being_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
     sent: list[str] = []
