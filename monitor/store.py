@@ -229,10 +229,11 @@ def _missed(row: ServerRow, unread_blocks: frozenset[int], at: datetime) -> Serv
     """The row of a server that the snapshot does not have, changed; None where there is nothing to change."""
     unread = any(block in unread_blocks for block in Span(row.start, row.end))
     state = PeerState.NOT_CHECKED.value if unread else PeerState.GONE.value
-    # Who left by a clock that was ahead would be listed until that time comes.
-    if row.state_since <= at and (row.state == state or (unread and row.state == PeerState.GONE)):
+    same = row.state == state or (unread and row.state == PeerState.GONE)
+    if same and row.state_since <= at:
         return None
-    row.state, row.state_since = state, at
+    # Also of who left by a clock that was ahead, and would be listed until that time comes.
+    row.state, row.state_since = row.state if same else state, at
     return row
 
 

@@ -13,7 +13,8 @@ from django.core.cache import cache
 from coordinator.beat import Scheduler
 from monitor import live, queries
 from monitor.alerts import outbox
-from monitor.alerts.models import Delivery, News, Subscription
+from monitor.alerts.models import Delivery, Subscription
+from monitor.alerts.rules import News
 from monitor.history import partitions, record, retention, rollups
 from monitor.history.minutes import moment
 from monitor.history.models import Incident, ModelDay, ModelMinute, PeerDay, PeerSample, RolledUp, SwarmDay
@@ -68,7 +69,12 @@ def test_one_beat_costs_no_history_and_rolls_up_no_empty_years(monkeypatch: pyte
     before = kept()
     hours: list[datetime] = []
     roll_up_hour = rollups.roll_up_hour
-    monkeypatch.setattr(rollups, "roll_up_hour", lambda hour: (hours.append(hour), roll_up_hour(hour)))
+
+    def noted(hour: datetime) -> None:
+        hours.append(hour)
+        roll_up_hour(hour)
+
+    monkeypatch.setattr(rollups, "roll_up_hour", noted)
     remember(last + ahead_s)
     assert kept() == before and len(hours) <= 1
     assert RolledUp.objects.get().until <= moment(last + 3_600), "what is seen from now on is still to be counted"
@@ -145,11 +151,24 @@ def test_who_left_in_it_is_not_listed_until_then() -> None:
     assert gone.state == "gone" and gone.state_since == moment(NOW + 60)
 
 
+def test_who_left_in_it_stays_gone_where_its_blocks_cannot_be_read_afterwards() -> None:
+    seed(whole(NOW))
+    far = NOW + 100 * DAY_S
+    seed(model(2, online("a", 0, 2, at=far)), at=far)
+    seed(model(2, online("a", 0, 2, at=NOW + 60), unread=frozenset({1})), at=NOW + 60)
+    gone = ServerRow.objects.get(peer_id=peer_id("b"))
+    assert (gone.state, gone.state_since) == ("gone", moment(NOW + 60))
+    found = {
+        sample.peer.peer_id: sample.up for sample in PeerSample.objects.filter(ts__lt=moment(NOW + DAY_S), ts__gt=moment(NOW))
+    }
+    assert peer_id("b") not in found, "nobody looked for it"
+
+
 def test_a_push_asked_for_in_it_and_lost_keeps_no_other_from_being_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
     sent: list[str] = []
     now = NOW + 100 * DAY_S
-    monkeypatch.setattr(live.time, "time", lambda: now)
+    monkeypatch.setattr("time.time", lambda: now)
     monkeypatch.setattr(current_app._get_current_object(), "send_task", lambda name, **_: sent.append(name))
     live.request_push(SWARM)
     now = NOW

@@ -106,6 +106,7 @@ def test_nobody_waits_for_a_redis_that_does_not_answer(valkey: Frozen) -> None:
     assert asked.stdout.splitlines() == [*told, "no task is sent", "no task is sent"], asked.stderr
 
 
+@pytest.mark.django_db(transaction=True)
 async def test_an_open_page_outlives_a_quiet_while_and_a_frozen_redis(valkey: Frozen, settings) -> None:  # type: ignore[no-untyped-def]
     patience_s = 0.3
     (host,) = site.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"]
