@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -134,9 +135,9 @@ async def test_the_block_server_s_client_signs_for_the_swarm_in_its_coordinator_
 
     def answer(request: httpx.Request) -> httpx.Response:
         seen.append(request)
-        if request.url.path.endswith("/nonce"):
-            return httpx.Response(200, json={"nonce": "n" * 24, "expires_in_s": 120})
-        return httpx.Response(200, json={"advice": "stay", "reason_code": "nothing-needed", "reason": "-", "retry_after_s": 30})
+        stay = {"advice": "stay", "reason_code": "nothing-needed", "reason": "-", "retry_after_s": 30}
+        said = {"nonce": "n" * 24, "expires_in_s": 120} if request.url.path.endswith("/nonce") else stay
+        return httpx.Response(200, stream=httpx.ByteStream(json.dumps(said).encode()))
 
     hints = HintClient("https://site.example/behind/s/lab", signer("d"))
     hints._http = httpx.AsyncClient(base_url="https://site.example/behind/s/lab/api/v1", transport=httpx.MockTransport(answer))

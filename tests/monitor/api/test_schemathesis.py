@@ -100,12 +100,16 @@ def _as_counted(body: Any) -> None:
 
 def _as_spans(body: Any) -> None:
     """No schema can say that a span begins before it ends."""
-    on_disk = body.get("on_disk") if isinstance(body, dict) else None
-    for span in (body.get("current") if isinstance(body, dict) else None, *(on_disk if isinstance(on_disk, list) else ())):
-        if not isinstance(span, dict) or not all(isinstance(span.get(name), int | float) for name in ("start", "end")):
+    also = body.get("also") if isinstance(body, dict) else None
+    for told in (body, *(also if isinstance(also, list) else ())):
+        if not isinstance(told, dict):
             continue
-        if MAX_BLOCKS > span["start"] >= span["end"] >= 1:
-            span["start"] = 0
+        on_disk = told.get("on_disk")
+        for span in (told.get("current"), *(on_disk if isinstance(on_disk, list) else ())):
+            if not isinstance(span, dict) or not all(isinstance(span.get(name), int | float) for name in ("start", "end")):
+                continue
+            if MAX_BLOCKS > span["start"] >= span["end"] >= 1:
+                span["start"] = 0
 
 
 def _each_model_once(body: Any) -> None:
