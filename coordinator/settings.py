@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import Any
 
 from coordinator import env, swarms
 from coordinator.desk import look
@@ -141,7 +140,7 @@ REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
 REDIS_PATIENCE_S = 2.0
 _PATIENCE = {"socket_timeout": REDIS_PATIENCE_S, "socket_connect_timeout": REDIS_PATIENCE_S}
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "OPTIONS": _PATIENCE}}
-CHANNEL_LAYERS: dict[str, dict[str, Any]] = {
+CHANNEL_LAYERS = {
     "default": {
         # Unlike the core layer, this one keeps its clients when Redis restarts. It listens with a timeout of its own, so that
         # an open page on which nothing happens is not taken for a Redis that does not answer.

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from channels.layers import get_channel_layer
@@ -109,10 +110,11 @@ def test_nobody_waits_for_a_redis_that_does_not_answer(valkey: Frozen) -> None:
 @pytest.mark.django_db(transaction=True)
 async def test_an_open_page_outlives_a_quiet_while_and_a_frozen_redis(valkey: Frozen, settings) -> None:  # type: ignore[no-untyped-def]
     patience_s = 0.3
-    (host,) = site.CHANNEL_LAYERS["default"]["CONFIG"]["hosts"]
+    layers: Any = site.CHANNEL_LAYERS
+    (host,) = layers["default"]["CONFIG"]["hosts"]
     assert host["socket_timeout"] == site.REDIS_PATIENCE_S
     host = {**host, "address": valkey.url, "socket_timeout": patience_s}
-    settings.CHANNEL_LAYERS = {"default": {**site.CHANNEL_LAYERS["default"], "CONFIG": {"hosts": [host]}}}
+    settings.CHANNEL_LAYERS = {"default": {**layers["default"], "CONFIG": {"hosts": [host]}}}
     tab = Tab("/ws/overview")
     assert await tab.connect()
     # Far longer than a command may take: what listens must not be taken for it.
