@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.db import connection
@@ -97,22 +97,28 @@ def test_a_failed_crawl_leaves_who_was_ever_served_as_it_was() -> None:
     assert seen is not None and seen.served == ("one",)
 
 
+def forget(now: datetime) -> None:
+    """With a crawl that bears out that the clock is right."""
+    store(failure(now.timestamp() - 3_700))
+    retention.forget(now)
+
+
 def test_models_that_nobody_ever_served_are_forgotten_after_a_week_and_others_after_a_year() -> None:
     seed(named("served", NOW, served=True), named("never", NOW, served=False), at=NOW)
     Hidden.objects.create(kind="name", value="never")
     rollups.roll_up(moment(NOW + 120))
-    retention.forget(moment(NOW) + timedelta(days=7))
+    forget(moment(NOW) + timedelta(days=7))
     assert names() == {"served", "never"}
     for _ in range(2):
-        retention.forget(moment(NOW) + timedelta(days=7, seconds=1))
+        forget(moment(NOW) + timedelta(days=7, seconds=1))
         assert names() == {"served"} and ModelDay.objects.count() == 1
     assert Hidden.objects.count() == 1, "what was decided goes by name"
-    retention.forget(moment(NOW) + timedelta(days=401))
+    forget(moment(NOW) + timedelta(days=401))
     assert names() == {"served"}, "its server has not been seen to leave"
     ServerRow.objects.all().delete()
-    retention.forget(moment(NOW) + timedelta(days=400))
+    forget(moment(NOW) + timedelta(days=400))
     assert names() == {"served"}
-    retention.forget(moment(NOW) + timedelta(days=400, seconds=1))
+    forget(moment(NOW) + timedelta(days=400, seconds=1))
     assert names() == set()
 
 
@@ -124,9 +130,9 @@ def test_a_model_that_is_configured_or_has_a_past_of_its_own_is_not_forgotten_wi
     ModelHour.objects.create(
         model=restored, hour=moment(NOW), watched=1, broken=0, thin=0, unknown=0, servers_min=1, servers_mean=1.0
     )
-    retention.forget(moment(NOW) + timedelta(days=30))
+    forget(moment(NOW) + timedelta(days=30))
     assert names() == {"_mine", "noted", "restored"}
-    retention.forget(moment(NOW) + timedelta(days=500))
+    forget(moment(NOW) + timedelta(days=500))
     assert names() == {"_mine"}
 
 
