@@ -234,7 +234,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--site", type=Path, default=Path.cwd(), help="working copy whose web process is asked")
     parser.add_argument("--log", type=Path, default=Path(os.devnull), help="for what the web process says")
     parser.add_argument("--json", type=Path)
-    return parser.parse_args()
+    given = parser.parse_args()
+    if given.followers < 1 or min(given.within) <= 0:
+        parser.error("--followers: at least one; --within: more than 0 seconds")
+    if not (given.site / "coordinator").is_dir():
+        parser.error(f"--site {given.site}: no working copy of this project")
+    return given
 
 
 if __name__ == "__main__":

@@ -84,6 +84,10 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=5.0, help="seconds between two crawls")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
+    if not given.file.parent.is_dir():
+        parser.error(f"{given.file.parent}: no such folder; make it, or name another file")
+    if given.minutes <= 0 or given.interval <= 0:
+        parser.error("--minutes and --interval: more than 0")
     with running() as (database_url, redis_url):
         os.environ |= {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "SEPAL_CRAWL_INTERVAL_S": f"{given.interval:g}"}
         os.environ |= {"DJANGO_SETTINGS_MODULE": "coordinator.settings"}
