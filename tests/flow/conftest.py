@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from blockserver.model.demo_model import build_demo_model
@@ -28,6 +29,19 @@ class RunningDemo:
     run_dir: Path
     output: list[str]
     """What it printed until it was ready."""
+
+    @property
+    def database_url(self) -> str:
+        return str(json.loads((self.run_dir / "site-environment.json").read_text())["DATABASE_URL"])
+
+    @contextlib.contextmanager
+    def nobody_asked_to_move(self) -> Iterator[None]:
+        """As if every server had asked for a pause: what is broken stays so for as long as a test looks at it."""
+        pause = "UPDATE coordinator_follower SET not_before = now() + interval '1 hour', paused_at = now()"
+        with psycopg.connect(self.database_url, autocommit=True) as database:
+            assert database.execute(pause).rowcount
+            yield
+            database.execute("UPDATE coordinator_follower SET not_before = NULL, paused_at = NULL")
 
     def kill_one_server(self) -> str:
         """kill -9 of the server whose loss opens a gap that the others can close; what the command says."""

@@ -136,10 +136,12 @@ async def test_the_swarm_serves_is_watched_loses_a_server_and_heals(
         async with httpx.AsyncClient(timeout=10) as http:
             assert "served by volunteers" in (await http.get(f"{demo.site}/chat")).text
 
-        said = await asyncio.to_thread(demo.kill_one_server)
-        assert "can move there" in said
-        await pushed(socket, cannot_run)
-        await expect(heading).to_contain_text("cannot run", timeout=PATIENCE_S * 1000)
+        with demo.nobody_asked_to_move():
+            # Held up, since a hole may be mended before the next push, and then no page ever shows it.
+            said = await asyncio.to_thread(demo.kill_one_server)
+            assert "can move there" in said
+            await pushed(socket, cannot_run)
+            await expect(heading).to_contain_text("cannot run", timeout=PATIENCE_S * 1000)
 
         await pushed(socket, lambda html: "Hints given" in html)
         await pushed(socket, runs)

@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,23 +65,28 @@ def victims(spans: dict[str, tuple[int, int]]) -> list[str]:
     return [*rarest, *others][:3]
 
 
+def uncovered(spans: Iterable[tuple[int, int]]) -> set[int]:
+    return set(range(BLOCKS)) - {block for start, end in spans for block in range(start, end)}
+
+
 def test_three_of_eight_die_at_once_and_every_hole_is_filled_by_one_server_each(swarm: RunningDemo) -> None:
     before = online(until(swarm, lambda seen: len(online(seen)) == 8))
     pids = {entry["peer_id"]: entry["pid"] for entry in json.loads((swarm.run_dir / "demo.json").read_text())["servers"]}
     killed = victims(before)
-    assert len(killed) == 3
+    missing = uncovered(span for peer, span in before.items() if peer not in killed)
+    assert len(killed) == 3 and missing
     for peer_id in killed:
         os.kill(pids[peer_id], signal.SIGKILL)
 
-    hurt = until(swarm, lambda seen: bool(seen["holes"]))
-    assert all(state != "online" for state in (s["state"] for s in hurt["servers"] if s["peer_id"] in killed))
-    healed = until(swarm, lambda seen: not seen["holes"] and seen["verdict"] in ("thin", "complete"))
+    # The hole itself may stand in one crawl only, and be gone before anybody looks: so the test waits for what stays.
+    healed = until(swarm, lambda seen: not online(seen).keys() & set(killed) and not uncovered(online(seen).values()))
+    assert not healed["holes"] and healed["verdict"] in ("thin", "complete")
 
     after = online(healed)
     repairs = [lease for lease in healed["leases"] if lease["from"] and lease["reason_code"] in ("hole", "chain")]
     moved = {peer for peer, span in after.items() if before[peer] != span}
     assert moved == {lease["peer_id"] for lease in repairs}, "nobody moved without a lease, and each lease is one move"
-    missing = sum(end - start for start, end in hurt["holes"])
-    assert 1 <= len(moved) <= missing
+    assert 1 <= len(moved) <= len(missing)
+    assert any("no server" in lease["reason"] for lease in repairs), "the hole was seen, and said"
     open_spans = [range(lease["start"], lease["end"]) for lease in repairs if lease["phase"] in ("offered", "accepted")]
     assert len({block for span in open_spans for block in span}) == sum(map(len, open_spans)), "no block is promised twice"

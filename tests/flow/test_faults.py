@@ -68,7 +68,7 @@ def demo(demo_model: Path, tmp_path: Path) -> Iterator[RunningDemo]:
 
 
 def test_whatever_dies_the_site_tells_the_truth_and_goes_on(demo: RunningDemo) -> None:
-    database_url = environment_of(victim(demo, Fault("", "web", "coordinator.web")))["DATABASE_URL"]
+    database_url = demo.database_url
     started = time.time()
     wait_until(lambda: seen_whole(demo, since=started), "the swarm to be whole")
     begun = time.time()
@@ -188,11 +188,6 @@ def find(demo: RunningDemo, fault: Fault) -> kernel.Mark | None:
         if entry["name"] == fault.child:
             return next((known for known in living if any(fault.word in word for word in known.command)), None)
     return None
-
-
-def environment_of(known: kernel.Mark) -> dict[str, str]:
-    pairs = Path(f"/proc/{known.pid}/environ").read_bytes().decode().split("\0")
-    return dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
 
 def stored_crawls(database_url: str) -> set[int]:
