@@ -139,7 +139,7 @@ REDIS_URL = env.text("REDIS_URL", "redis://127.0.0.1:6379/0")
 # A Redis that is frozen, or whose machine is gone, refuses nothing: without limits every page and crawl would wait for it.
 REDIS_PATIENCE_S = 2.0
 _PATIENCE = {"socket_timeout": REDIS_PATIENCE_S, "socket_connect_timeout": REDIS_PATIENCE_S}
-CACHES = {"default": {"BACKEND": "django.core.cache.backends.redis.RedisCache", "LOCATION": REDIS_URL, "OPTIONS": _PATIENCE}}
+CACHES = {"default": {"BACKEND": "monitor.brief_cache.BriefCache", "LOCATION": REDIS_URL, "OPTIONS": _PATIENCE}}
 CHANNEL_LAYERS = {
     "default": {
         # Unlike the core layer, this one keeps its clients when Redis restarts. It listens with a timeout of its own, so that

@@ -19,11 +19,14 @@ from typing import Any
 import pytest
 from channels.layers import get_channel_layer
 from django.conf import settings as site
-from redis import Redis
+from redis import Connection, Redis
+from redis.exceptions import ConnectionError as NotReached
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as NoAnswer
 
 from coordinator.launch.binaries import valkey_program
 from coordinator.launch.ports import free_port
+from monitor import brief_cache
 from monitor.live import group_of
 from tests.tabs import Tab
 
@@ -105,6 +108,42 @@ def test_nobody_waits_for_a_redis_that_does_not_answer(valkey: Frozen) -> None:
     asked = subprocess.run([sys.executable, "-c", ASKS], env=env, cwd=ROOT, timeout=LONG_S, capture_output=True, text=True)
     told = ["read is answered", "crawl goes on", "page without progress", "no signature is checked"]
     assert asked.stdout.splitlines() == [*told, "no task is sent", "no task is sent"], asked.stderr
+
+
+def test_a_redis_that_does_not_answer_is_waited_for_once_in_a_while(valkey: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    monkeypatch.setattr(brief_cache, "monotonic", lambda: now)
+    sent: list[str] = []
+    send = Connection.send_command
+
+    def noted(connection: Connection, *words: Any, **options: Any) -> None:
+        sent.append(words[0])
+        send(connection, *words, **options)
+
+    def cache() -> brief_cache.BriefCache:
+        """Another thread has another one."""
+        return brief_cache.BriefCache(valkey.url, {"OPTIONS": {"socket_timeout": 0.2, "socket_connect_timeout": 0.2}})
+
+    first, second = cache(), cache()
+    first.set("a", 1)
+    assert second.get("a") == 1
+    monkeypatch.setattr(Connection, "send_command", noted)
+    valkey.freeze()
+    for one in (first, second, first, second):
+        with pytest.raises(NoAnswer):
+            one.get("a")
+    assert sent == ["GET"], "asked once, by one of them"
+    valkey.thaw()
+    now += brief_cache.NOT_ASKED_FOR_S
+    assert (first.get("a"), second.get("a")) == (1, 1)
+
+
+def test_a_redis_that_refuses_is_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To be refused costs nothing, and it may be back in a moment."""
+    away = brief_cache.BriefCache(f"redis://127.0.0.1:{free_port()}/0", {})
+    for _ in range(2):
+        with pytest.raises(NotReached, match="refused"):
+            away.get("a")
 
 
 @pytest.mark.django_db(transaction=True)
