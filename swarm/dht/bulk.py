@@ -172,7 +172,7 @@ class _Search:
     async def _call(self, who: DHTID, ids: list[DHTID]) -> dht_pb2.FindResponse | None:
         """None where this node answers, but not this: the reply would be too large. A node that does not answer is silent; the
         smallest question is asked while the other one is overdue, so that both silences are one."""
-        question = asyncio.ensure_future(self._rpc(who, [key.to_bytes() for key in ids]))
+        question = asyncio.ensure_future(self._rpc(who, [key.to_bytes() for key in ids], CALL_TIMEOUT_S))
         smallest: asyncio.Task[dht_pb2.FindResponse] | None = None
         try:
             await asyncio.wait({question}, timeout=OVERDUE_S)
@@ -201,7 +201,7 @@ class _Search:
         if not aside.cancelled():
             aside.exception()  # nobody may have waited for it
 
-    async def _rpc(self, who: DHTID, keys: list[bytes], limit_s: float = CALL_TIMEOUT_S) -> dht_pb2.FindResponse:
+    async def _rpc(self, who: DHTID, keys: list[bytes], limit_s: float) -> dht_pb2.FindResponse:
         request = dht_pb2.FindRequest(keys=keys, peer=self._protocol.node_info)
         async with asyncio.timeout(limit_s):
             response = await self._protocol.get_stub(self._nodes[who]).rpc_find(request, timeout=limit_s)
