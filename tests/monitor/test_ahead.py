@@ -18,6 +18,7 @@ from hivemind.dht.protocol import DHTProtocol
 from monitor.crawl import CrawlReport, crawl
 from monitor.crawler import NodeReader
 from swarm.dht.silence import Silence
+from swarm.errors import Unreachable
 from swarm.snapshot import Model, Outcome, PeerState, Reading, Snapshot, Visit
 from swarm.wire.records import ModelRecord
 from swarm.wire.spans import Span
@@ -92,12 +93,12 @@ async def test_a_crawl_that_fails_leaves_no_dial_behind() -> None:
             finally:
                 ended.append(peer)
 
-        async def read_index(self) -> Reading:
+        async def check_alive(self) -> None:
             await dialled.wait()
-            return await super().read_index()
+            raise Unreachable("p2pd does not answer")
 
     dialled = asyncio.Event()
-    report = await crawl("main", Endless({}, {}, index_read=False), lambda: 5.0, {}, before("a"))
+    report = await crawl("main", Endless({}, {}), lambda: 5.0, {}, before("a"))
     assert report.failure and ended == [peer_id("a")]
 
 
@@ -168,8 +169,16 @@ async def test_a_server_whose_dht_node_is_mute_is_online_for_it_answers_when_it_
         await serve(alice, Span(0, 6), Span(0, 6))
         mute.add(alice.dht.protocol)
         silence = Silence()
+        known_before_anything_is_read: list[bool] = []
+
+        class Watched(NodeReader):
+            async def canary(self) -> bool:
+                known_before_anything_is_read.append(alice.p2p.peer_id in silence)
+                return await super().canary()
+
         with asked_of(ours) as asked:
-            report = await crawl("main", NodeReader(ours, silence=silence), time.time, {})
+            report = await crawl("main", Watched(ours, silence=silence), time.time, {})
+        assert known_before_anything_is_read == [True]
         assert asked[alice.peer_id] == 1 and alice.p2p.peer_id in silence
         assert report.snapshot is not None
         (seen,) = report.snapshot.models[0].servers
