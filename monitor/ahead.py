@@ -15,8 +15,8 @@ from monitor.probe import Ask, Target
 from swarm.snapshot import Visit
 from swarm.wire.spans import Span
 
-AT_ONCE = 96
-"""Fewer than `probe.VISITS_AT_ONCE`: libp2p dials at most 160 at a time, and reading must not wait for dials."""
+AT_ONCE = 64
+"""Fewer than `probe.VISITS_AT_ONCE`: libp2p dials at most 160 peers at a time, nodes among them."""
 
 
 class Ahead:

@@ -24,8 +24,8 @@ LIMIT_S = 5.0
 """For one answer, as for every question to a node: a peer behind a relay takes up to 3 s."""
 BEGINS_WITHIN_S = 1.0
 """Those whose turn has not come by then are left to the reading itself."""
-AT_ONCE, MOST = 128, 512
-"""Questions: libp2p dials at most 160 at a time."""
+AT_ONCE, MOST = 64, 512
+"""Questions: libp2p dials at most 160 peers at a time, and servers are dialled beside this."""
 
 
 async def call_the_roll(node: Node, silence: Silence) -> None:
@@ -56,7 +56,8 @@ class _Roll:
         entrances = {PeerID.from_base58(peer_id_of(address)) for address in node.config.initial_peers}
         self._met = {node.p2p.peer_id, *entrances}
         self.waiting: deque[PeerID] = deque()
-        for peer in (*silence.suspects, *self._protocol.routing_table.uid_to_peer_id.values()):
+        # Those that have answered before come first: anyone may name peers that do not exist, by the hundred.
+        for peer in (*self._protocol.routing_table.uid_to_peer_id.values(), *silence.suspects):
             self._meet(peer)
 
     def _meet(self, peer: PeerID) -> None:

@@ -16,8 +16,8 @@ MAX_SUSPECTS = 1_000
 
 @dataclass(slots=True)
 class Silence:
-    """`suspects` were silent in the crawl before: they are asked first, all at once, so that whoever is back is seen at once
-    and the others cost no stage of this crawl anything."""
+    """`suspects` were silent in the crawl before: they are asked before anything is read, so that whoever is back is
+    seen at once and the others cost no stage of this crawl anything."""
 
     suspects: tuple[PeerID, ...] = ()
     _silent: set[PeerID] = field(default_factory=set)
