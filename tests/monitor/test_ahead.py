@@ -107,18 +107,28 @@ class Backed(MadeUpReader):
 
     fresh = 0
 
+    def __init__(self) -> None:
+        super().__init__({"m": ONE}, {"m": reading_of("m", "a")})
+        self.early = asyncio.Event()
+
+    async def read_index(self) -> Reading:
+        await self.early.wait()
+        return await super().read_index()
+
     async def visit(self, peer: str, prefix: str, span: Span) -> Visit:
         await super().visit(peer, prefix, span)
         return Visit(peer, 5.0, Outcome.REFUSED, "dial backoff", span=span, backed_off=True)
 
     async def visit_afresh(self, failed: Visit, prefix: str, span: Span) -> Visit:
         self.fresh += 1
+        self.early.set()
         return failed
 
 
 async def test_a_fresh_dial_that_was_made_early_is_not_made_again() -> None:
-    reader = Backed({"m": ONE}, {"m": reading_of("m", "a")})
-    await crawl("main", reader, lambda: 5.0, {"m": ONE}, before("a", answered=False))
+    reader = Backed()
+    seen = before("a", answered=False)
+    await asyncio.wait_for(crawl("main", reader, lambda: 5.0, {"m": ONE}, seen), PATIENCE_S)
     assert (len(reader.asked), reader.fresh) == (1, 1)
 
 
