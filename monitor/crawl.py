@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol
 
-from monitor.probe import Known, Target, targets, visit_all
+from monitor.ahead import Ahead
+from monitor.probe import Ask, Known, Target, targets, visit_all
 from monitor.progress import Stage, Tell, untold
 from monitor.sizes import EVERYBODY, Size, Stood, Witnesses, evidence, settled, stood
 from monitor.wanted import Wanted, beyond, wanted
@@ -117,6 +118,23 @@ async def crawl(
     whose answers prove how many blocks a model has.
 
     An index that cannot be read hides new models only, as long as anybody answers for a key of those that stood before."""
+    servers, at = _by_peer(previous), clock()
+    async with Ahead(_dialling(reader, servers, at)) as ahead:
+        ahead.begin(targets(_records_of(previous), {}, servers, at))
+        return await _crawl(swarm, reader, clock, known, previous, look_for, tell, witnesses, ahead)
+
+
+async def _crawl(
+    swarm: str,
+    reader: Reader,
+    clock: Callable[[], float],
+    known: Mapping[str, ModelRecord],
+    previous: Snapshot | None,
+    look_for: Collection[str],
+    tell: Tell,
+    witnesses: Witnesses,
+    ahead: Ahead,
+) -> CrawlReport:
     report = CrawlReport(swarm, clock(), 0.0)
     try:
         await reader.check_alive()
@@ -136,7 +154,7 @@ async def crawl(
         if found.unread and not any(len(reading.unread) < keys[prefix] for prefix, reading in readings.items()):
             return replace(report, finished_at=clock(), failure="the index of models could not be read")
         at = clock()
-        visits = await _visits(reader, targets(_as_models(keys), readings, servers, at), tell)
+        visits = await _visits(reader, ahead, targets(_as_models(keys), readings, servers, at), tell)
         routes = await reader.routes()
         # A p2pd that died in the meantime makes every visit fail: that says nothing about the servers.
         await reader.check_alive()
@@ -208,12 +226,25 @@ async def _read(reader: Reader, chosen: Wanted, tell: Tell) -> tuple[dict[str, i
     return {**keys, **more}, readings
 
 
-async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
+def _dialling(reader: Reader, servers: Known, at: float) -> Ask:
+    """For servers seen before, of which it is not known yet whether they still stand in the DHT: a record that has not run out
+    is as good."""
+
+    async def visit(peer_id: str, prefix: str, span: Span) -> Visit:
+        found = await reader.visit(peer_id, prefix, span)
+        if found.backed_off and servers[prefix][peer_id].expires_at > at:
+            return replace(await reader.visit_afresh(found, prefix, span), backed_off=False)
+        return found
+
+    return visit
+
+
+async def _visits(reader: Reader, ahead: Ahead, chosen: list[Target], tell: Tell) -> dict[str, dict[str, Visit]]:
     asked: set[tuple[str, str]] = set()
     announced = {(target.prefix, target.peer_id) for target in chosen if target.claim is not None}
 
     async def visit(peer_id: str, prefix: str, span: Span) -> Visit:
-        found = await reader.visit(peer_id, prefix, span)
+        found = await (ahead.begun(peer_id, prefix, span) or reader.visit(peer_id, prefix, span))
         # Who says that it is there is dialled now, whatever was tried before; who is only remembered can wait for its turn.
         if found.backed_off and (prefix, peer_id) in announced:
             found = await reader.visit_afresh(found, prefix, span)
@@ -221,6 +252,7 @@ async def _visits(reader: Reader, chosen: list[Target], tell: Tell) -> dict[str,
         tell(Stage.SERVERS, len(asked), len(chosen))
         return found
 
+    ahead.no_more()
     tell(Stage.SERVERS, 0, len(chosen))
     return await visit_all(visit, chosen)
 

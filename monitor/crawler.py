@@ -29,7 +29,9 @@ from swarm.dht.forward import LIMIT_S, Asked, measure
 from swarm.dht.node import Node, NodeConfig, start_node
 from swarm.dht.probe import dial, visit
 from swarm.dht.reading import read_blocks, read_keys
+from swarm.dht.roll_call import call_the_roll
 from swarm.dht.routes import Connection, routes
+from swarm.dht.silence import Silence
 from swarm.errors import LocalError, SwarmError, Unreachable
 from swarm.snapshot import Outcome, Reading, Snapshot, Visit
 from swarm.throughput import rate_of
@@ -49,10 +51,13 @@ FRESH_DIAL_LIMIT_S = 3.5
 
 
 class NodeReader:
-    """A node as `monitor.crawl.Reader`."""
+    """A node as `monitor.crawl.Reader`, for one crawl. Who is silent in it is not waited for again; `silence` is kept for the
+    next one, which asks those first."""
 
-    def __init__(self, node: Node, scouts: entrances.Scouts | None = None) -> None:
+    def __init__(self, node: Node, scouts: entrances.Scouts | None = None, silence: Silence | None = None) -> None:
         self._node, self._scouts = node, scouts
+        self._silence = silence if silence is not None else Silence()
+        self._silence.begin()
         self._dialler = FreshDialler(node.config.relay)
 
     async def close(self) -> None:
@@ -62,20 +67,23 @@ class NodeReader:
         await self._node.check_alive()
 
     async def rejoin(self) -> None:
-        await self._node.rejoin()
+        self._silence.forgive(self._node.dht.protocol.routing_table.uid_to_peer_id.values())
+        await self._node.rejoin(passing_over=self._silence)
 
     async def bootstrap_states(self) -> Entrances:
-        states, split = await entrances.look(self._node, self._scouts)
+        """Everybody else is called as well meanwhile: silent nodes and silent entrances are waited for together."""
+        look = entrances.look(self._node, self._scouts, self._silence)
+        (states, split), _ = await asyncio.gather(look, call_the_roll(self._node, self._silence))
         return Entrances(entrances.peers_up(states), states, split)
 
     async def canary(self) -> bool:
-        return await sings(self._node)
+        return await sings(self._node, self._silence)
 
     async def read_index(self) -> Reading:
-        return await read_keys(self._node, [MODELS_KEY])
+        return await read_keys(self._node, [MODELS_KEY], silence=self._silence)
 
     async def read_blocks(self, models: Mapping[str, int], heard: Heard | None = None) -> dict[str, Reading]:
-        return await read_blocks(self._node, models, heard=heard)
+        return await read_blocks(self._node, models, heard=heard, silence=self._silence)
 
     async def visit(self, peer_id: str, prefix: str, span: Span) -> Visit:
         return await visit(self._node.p2p, peer_id, prefix, span)
@@ -97,6 +105,7 @@ class Crawler:
         self._initial_peers = initial_peers
         self._relay = relay
         self._scouts = entrances.Scouts()
+        self._silence = Silence()
         self._loop = BackgroundLoop("crawler")
         self._node: Node | None = None
         self._node_lock = threading.Lock()
@@ -166,7 +175,7 @@ class Crawler:
         tell: Tell,
         witnesses: Witnesses,
     ) -> CrawlReport:
-        reader = NodeReader(node, self._scouts)
+        reader = NodeReader(node, self._scouts, self._silence)
         try:
             return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell, witnesses)
         finally:

@@ -3,6 +3,8 @@
     node.py         one peer: p2pd, a DHT node, its health
     tolerant.py     a serializer that a bad record cannot hang
     reading.py      DHT keys -> Readings
+    silence.py      who has not answered in this crawl
+    roll_call.py    everybody is asked at once whether they are there
     declare.py      a server's announcement -> DHT keys
     probe.py        dial one server and ask it for its blocks
     addresses.py    multiaddresses from people, checked before libp2p sees them

@@ -17,6 +17,7 @@ from hivemind.utils import get_dht_time
 from swarm.dht.bulk import REPLICAS
 from swarm.dht.node import Node
 from swarm.dht.reading import read_keys
+from swarm.dht.silence import Silence
 from swarm.wire.codec import encode
 
 CANARY_LIFE_S = 60.0
@@ -28,7 +29,7 @@ def canary_key(node: Node) -> str:
     return f"_sepal.canary.{node.peer_id}"
 
 
-async def sings(node: Node) -> bool:
+async def sings(node: Node, silence: Silence | None = None) -> bool:
     """Whether the node reads back what it has just written.
 
     It is written at the nodes that are known to be nearest, all at once, and not by walking the DHT: after a mass loss that
@@ -36,12 +37,13 @@ async def sings(node: Node) -> bool:
     """
     key, song = canary_key(node), uuid.uuid4().hex
     dht_id = DHTID.generate(key)
-    known = dict(node.dht.protocol.routing_table.uid_to_peer_id)
+    silent = silence if silence is not None else Silence()
+    known = {who: peer for who, peer in node.dht.protocol.routing_table.uid_to_peer_id.items() if peer not in silent}
     nearest = heapq.nsmallest(REPLICAS, known, key=dht_id.xor_distance)
     written = await asyncio.gather(*(_write(node, known[who], dht_id, song) for who in nearest))
     if not any(written):
         return False
-    reading = await read_keys(node, [key], READ_BACK_TIMEOUT_S)
+    reading = await read_keys(node, [key], READ_BACK_TIMEOUT_S, silence=silent)
     return any(entry.subkey == node.peer_id and entry.value == song for entry in reading.entries.get(key, ()))
 
 

@@ -24,6 +24,7 @@ from swarm.dht.canary import canary_key
 from swarm.dht.foreign import node_id_of
 from swarm.dht.node import Node
 from swarm.dht.scout import Found, ask_through
+from swarm.dht.silence import Silence
 from swarm.snapshot import AddressState
 
 TIMEOUT_S = 5.0
@@ -36,6 +37,9 @@ SCOUTS_BEGIN_WITHIN_S = 2.5
 the next looks."""
 SCOUTS_END_WITHIN_S = 8.0
 """For all of them together, however many there are: one silent peer's limit, and a p2pd that starts slowly."""
+LOOK_ENDS_WITHIN_S = 6.0
+"""Where some peer is silent: by then its limit is over, and a scout to an address of another one is back. What a scout finds
+later counts in the next look."""
 NO_ANSWER = "no answer to a DHT query"
 
 _NAMES = {"dns": socket.AF_UNSPEC, "dns4": socket.AF_INET, "dns6": socket.AF_INET6}
@@ -63,7 +67,11 @@ class Scouts:
         return found
 
     async def ask_all(
-        self, answers: Mapping[str, bool], relay: bool, clock: Callable[[], float] = time.monotonic
+        self,
+        answers: Mapping[str, bool],
+        relay: bool,
+        clock: Callable[[], float] = time.monotonic,
+        within_s: float | None = None,
     ) -> dict[str, Found]:
         """Every address, within one limit. For those whose turn does not come stands what was found before, and says so."""
         began = clock()
@@ -88,7 +96,7 @@ class Scouts:
                 await asyncio.wait(self.trying.values(), return_when=asyncio.FIRST_COMPLETED)
 
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(in_turn(), SCOUTS_END_WITHIN_S)
+            await asyncio.wait_for(in_turn(), SCOUTS_END_WITHIN_S if within_s is None else within_s)
         return {address: done.get(address) or self._untried(address, up, clock()) for address, up in answers.items()}
 
     def _standing(self, address: str, answers: bool, now: float) -> Found | None:
@@ -108,14 +116,20 @@ class Scouts:
         return Found(False, f"{before.detail or NO_ANSWER}; {ago}")
 
 
-async def look(node: Node, scouts: Scouts | None = None) -> tuple[tuple[AddressState, ...], str]:
+async def look(
+    node: Node, scouts: Scouts | None = None, silence: Silence | None = None
+) -> tuple[tuple[AddressState, ...], str]:
     """Every configured address, and which bootstrap peers do not know the same swarm, if any. All are asked at once, so that
-    dead ones cost one time limit together."""
+    dead ones cost one time limit together. Who is silent, `silence` is told."""
     addresses = node.config.initial_peers
-    known, knocks = await asyncio.gather(_query_all(node), asyncio.gather(*map(_knock, addresses)))
+    began = time.monotonic()
+    asked, knocked_at = _query_all(node, silence if silence is not None else Silence()), asyncio.gather(*map(_knock, addresses))
+    known, knocks = await asyncio.gather(asked, knocked_at)
     knocked = dict(zip(addresses, knocks, strict=True))
     listening = {a: known.get(peer_id_of(a)) is not None for a, (fault, _) in knocked.items() if fault is None}
-    found = await (scouts or Scouts()).ask_all(listening, node.config.relay)
+    silent = any(peers is None for peers in known.values())
+    left_s = max(0.0, LOOK_ENDS_WITHIN_S - (time.monotonic() - began)) if silent else None
+    found = await (scouts or Scouts()).ask_all(listening, node.config.relay, within_s=left_s)
 
     def state(address: str) -> AddressState:
         fault, family = knocked[address]
@@ -150,21 +164,27 @@ def peers_up(states: Iterable[AddressState]) -> dict[str, bool]:
     return up
 
 
-async def _query_all(node: Node) -> dict[str, frozenset[str] | None]:
+async def _query_all(node: Node, silence: Silence) -> dict[str, frozenset[str] | None]:
     peer_ids = sorted({peer_id_of(address) for address in node.config.initial_peers})
     key = DHTID.generate(canary_key(node))
-    return dict(zip(peer_ids, await asyncio.gather(*(_query(node, peer_id, key) for peer_id in peer_ids)), strict=True))
+    known = await asyncio.gather(*(_query(node, peer_id, key, silence) for peer_id in peer_ids))
+    return dict(zip(peer_ids, known, strict=True))
 
 
-async def _query(node: Node, peer_id: str, key: DHTID) -> frozenset[str] | None:
+async def _query(node: Node, peer_id: str, key: DHTID, silence: Silence) -> frozenset[str] | None:
     """The peers that it knows near a key; None where it does not answer."""
     protocol, peer = node.dht.protocol, PeerID.from_base58(peer_id)
     request = dht_pb2.FindRequest(keys=[key.to_bytes()], peer=protocol.node_info)
     try:
         async with asyncio.timeout(TIMEOUT_S):
             response = await protocol.get_stub(peer).rpc_find(request, timeout=TIMEOUT_S)
+    except TimeoutError:
+        silence.fell(peer)
+        await protocol.update_routing_table(None, peer, responded=False)
+        return None
     except Exception:  # a door, as in `bulk`: whatever it answered, it is no answer
         return None
+    silence.spoke(peer)
     own = node_id_of(response.peer.node_id)
     if own is not None:
         # Its entrance is how a node that has lost everybody finds back.

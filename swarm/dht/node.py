@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,13 +81,15 @@ class Node:
         """Who stands in the DHT's routing table."""
         return frozenset(str(peer.to_base58()) for peer in self.dht.protocol.routing_table.uid_to_peer_id.values())
 
-    async def rejoin(self, timeout_s: float = 5.0) -> frozenset[str]:
-        """Dials the bootstrap peers that the routing table lacks, at the addresses given at the start; who answered.
+    async def rejoin(self, timeout_s: float = 5.0, passing_over: Container[PeerID] = ()) -> frozenset[str]:
+        """Dials the bootstrap peers that the routing table lacks, at the addresses given at the start; who answered. Those
+        to be passed over are not dialled.
 
         A bootstrap peer that was restarted knows nobody until somebody calls, and libp2p forgets addresses in a few minutes.
         """
-        known = self.known_peers()
-        lacking = [address for address in self.config.initial_peers if peer_id_of(address) not in {*known, self.peer_id}]
+        known = {*self.known_peers(), self.peer_id}
+        addressed = [(peer_id_of(address), address) for address in self.config.initial_peers]
+        lacking = [a for who, a in addressed if who not in known and PeerID.from_base58(who) not in passing_over]
 
         async def answers(address: str) -> bool:
             peer = PeerID.from_base58(peer_id_of(address))

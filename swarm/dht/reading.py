@@ -10,6 +10,7 @@ from hivemind.utils import get_dht_time
 
 from swarm.dht import bulk
 from swarm.dht.node import Node
+from swarm.dht.silence import Silence
 from swarm.errors import BadRecord
 from swarm.snapshot import Dropped, Entry, Reading, read_models
 from swarm.wire.codec import decode, decode_dictionary
@@ -24,13 +25,18 @@ MAX_SUBKEYS = 20_000
 
 
 async def read_keys(
-    node: Node, keys: Iterable[str], timeout_s: float = READ_TIMEOUT_S, heard: bulk.Heard | None = None
+    node: Node,
+    keys: Iterable[str],
+    timeout_s: float = READ_TIMEOUT_S,
+    heard: bulk.Heard | None = None,
+    silence: Silence | None = None,
 ) -> Reading:
+    """`silence`: who has not answered in this crawl, and is not asked. A key that is left with nobody to be asked is unread."""
     ids = {key: DHTID.generate(key) for key in dict.fromkeys(keys)}
     if not ids or not node.config.initial_peers:
         # A node that is alone in the world is asked only by itself: it knows what it holds.
         return Reading(_own(node, ids))
-    replies = await bulk.find(node, ids.values(), timeout_s, heard)
+    replies = await bulk.find(node, ids.values(), timeout_s, heard, silence)
     decoding: dict[bytes, object] = {}
     entries: dict[str, list[Entry]] = {}
     now = get_dht_time()
@@ -49,11 +55,15 @@ async def read_index(node: Node, timeout_s: float = READ_TIMEOUT_S) -> tuple[dic
 
 
 async def read_blocks(
-    node: Node, models: Mapping[str, int], timeout_s: float = READ_TIMEOUT_S, heard: bulk.Heard | None = None
+    node: Node,
+    models: Mapping[str, int],
+    timeout_s: float = READ_TIMEOUT_S,
+    heard: bulk.Heard | None = None,
+    silence: Silence | None = None,
 ) -> dict[str, Reading]:
     """For each prefix with its number of blocks what stands under its block keys; all models share one pass."""
     keys = {prefix: [block_uid(prefix, block) for block in range(count)] for prefix, count in models.items()}
-    reading = await read_keys(node, (key for listed in keys.values() for key in listed), timeout_s, heard)
+    reading = await read_keys(node, (key for listed in keys.values() for key in listed), timeout_s, heard, silence)
     return {
         prefix: Reading(
             {key: reading.entries[key] for key in listed if key in reading.entries},

@@ -14,6 +14,7 @@ from hivemind.proto import dht_pb2
 
 from swarm.dht import bulk, entrances
 from swarm.dht.foreign import node_id_of
+from swarm.dht.silence import Silence
 from tests.swarms import peer_id
 
 NONSENSE = [b"\xff" * 21, b"\x00" * 21, os.urandom(4_096), b"", b"\x01"]
@@ -77,10 +78,10 @@ async def test_whatever_goes_wrong_with_one_node_the_others_answer(fault: Except
 
 @pytest.mark.parametrize("fault", [AssertionError("x"), RuntimeError("x"), OSError("x")])
 async def test_a_bootstrap_peer_whose_answer_breaks_hivemind_has_not_answered(fault: Exception) -> None:
-    assert await entrances._query(reader(Stub(fault=fault)), peer_id("node 0"), KEYS[0]) is None
+    assert await entrances._query(reader(Stub(fault=fault)), peer_id("node 0"), KEYS[0], Silence()) is None
 
 
 @pytest.mark.parametrize("nonsense", NONSENSE, ids=len)
 async def test_a_bootstrap_peer_that_calls_itself_something_strange_has_answered(nonsense: bytes) -> None:
     node = reader(Stub(own=nonsense))
-    assert await entrances._query(node, peer_id("node 0"), KEYS[0]) is not None
+    assert await entrances._query(node, peer_id("node 0"), KEYS[0], Silence()) is not None
