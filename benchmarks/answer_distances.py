@@ -58,7 +58,7 @@ def nonsense(right: Turns, other_block: Turns) -> Mapping[str, Turns]:
     draw = np.random.default_rng(1)
 
     def noise(like: Floats) -> Floats:
-        return (draw.standard_normal(like.shape) * like.std()).astype(np.float32)
+        return np.asarray(draw.standard_normal(like.shape) * like.std(), np.float32)
 
     def shuffled(added: Floats) -> Floats:
         return draw.permutation(added.ravel()).reshape(added.shape)

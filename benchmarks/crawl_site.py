@@ -65,7 +65,7 @@ def rounds_in_a_process(addresses: tuple[str, ...], rounds: int, database_url: s
         run("main", crawler)
         seconds.append(time.perf_counter() - begun)
         cpu.append(time.process_time() - used)
-    last = Crawl.objects.newest()  # type: ignore[attr-defined]
+    last = Crawl.objects.newest()
     pipe.send(
         {
             "seconds": [round(s, 2) for s in seconds],

@@ -84,9 +84,9 @@ def gateway(model: Path, servers: int, dtype: str, most: int) -> Iterator[str]:
         boot = stack.enter_context(sepal(folder, "bootstrap", "bootstrap", *LOCAL))["addresses"][0]
         for at in range(0, blocks, each):
             span = str(Span(at, min(at + each, blocks)))
-            words = ("serve", str(model), "--initial-peers", boot, "--block-indices", span, "--dtype", dtype, *LOCAL)
+            serve = ("serve", str(model), "--initial-peers", boot, "--block-indices", span, "--dtype", dtype, *LOCAL)
             more = ("--cache-tokens", str(CACHE_TOKENS), "--throughput", "100", "--state-dir", str(folder / "state"))
-            stack.enter_context(sepal(folder, f"server-{at}", *words, *more, "--skip-reachability-check"))
+            stack.enter_context(sepal(folder, f"server-{at}", *serve, *more, "--skip-reachability-check"))
         words = ("gateway", "--model", str(model), "--initial-peers", boot, "--dtype", dtype, "--port", "0")
         room = ("--max-concurrent", str(most), "--max-waiting-each", str(most))
         yield stack.enter_context(sepal(folder, "gateway", *words, *room))["url"]

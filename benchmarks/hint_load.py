@@ -141,7 +141,7 @@ async def _follow(server: Server, client: HintClient, within_s: float, found: Se
             answer = await client.ask(question)
         except Busy as busy:
             found.told_to_wait += attempt == 0
-            await asyncio.sleep(busy.retry_after_s * random.uniform(1.0, 2.0))
+            await asyncio.sleep(busy.told_s * random.uniform(1.0, 2.0))
         except CoordinatorDown as error:
             found.failed[str(error).replace(client.coordinator, "the site")] += 1
             return
@@ -199,7 +199,7 @@ def _web(site: Path, log: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]
 def _told(followers: int, within_s: float, found: Seen, cpu_s: float) -> dict[str, Any]:
     ordered = sorted(found.at_once) or [float("nan")]
     reads = sorted(found.reads) or [float("nan")]
-    figures = {
+    figures: dict[str, Any] = {
         "followers": followers,
         "within_s": within_s,
         "answered_at_once": len(found.at_once) / followers,

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from coordinator.launch.services import running
 
@@ -83,9 +84,8 @@ def _crawls(options: argparse.Namespace) -> dict[str, float]:
         record(*given)
         spent.append(time.perf_counter() - begun)
 
-    store.record = timed  # type: ignore[assignment]
-    whole = [_seconds(lambda n=number: store.store(_report(options, n))) for number in range(options.crawls)]  # type: ignore[misc]
-    store.record = record
+    with mock.patch.object(store, "record", timed):
+        whole = [_seconds(lambda n=number: store.store(_report(options, n))) for number in range(options.crawls)]  # type: ignore[misc]
     return {
         "history's part of a stored crawl, s (median)": statistics.median(spent[1:]),
         "storing a crawl, all of it, s (median)": statistics.median(whole[1:]),
@@ -155,7 +155,7 @@ def _run(statement: str) -> None:
         cursor.execute(statement)
 
 
-def _one(question: str, *given: object) -> Any:
+def _one(question: str, *given: str | int) -> Any:
     from django.db import connection
 
     with connection.cursor() as cursor:

@@ -165,7 +165,8 @@ async def benchmark(options: argparse.Namespace) -> dict[str, Any]:
     per_server = -(-facts.num_blocks // options.servers)
     spans = [Span(at, min(at + per_server, facts.num_blocks)) for at in range(0, facts.num_blocks, per_server)]
     dtype = getattr(torch, options.dtype)
-    whole: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype).eval()
+    whole: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype)
+    whole.eval()
     source = torch.Generator().manual_seed(0)
     most = max(options.sessions)
     lengths = [int(length) for length in torch.linspace(SHORTEST_PROMPT, LONGEST_PROMPT, most)]

@@ -175,11 +175,14 @@ class Crawler:
         tell: Tell,
         witnesses: Witnesses,
     ) -> CrawlReport:
-        reader = NodeReader(node, self._scouts, self._silence)
+        reader = self._reader(node)
         try:
             return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell, witnesses)
         finally:
             await reader.close()
+
+    def _reader(self, node: Node) -> NodeReader:
+        return NodeReader(node, self._scouts, self._silence)
 
     def dial(self, peer_id: str) -> Visit:
         """Raises SwarmError where our own end does not work: that says nothing about the peer."""

@@ -168,7 +168,8 @@ def tiny_config(family: str, wide: bool = False) -> PreTrainedConfig:
 def tiny_model(family: str, wide: bool = False) -> PreTrainedModel:
     """Random weights, the same ones at each call, large enough to tell tokens apart."""
     torch.manual_seed(0)
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(tiny_config(family, wide), dtype=torch.float32).eval()
+    kind: Any = AutoModelForCausalLM
+    model: PreTrainedModel = kind.from_config(tiny_config(family, wide), dtype=torch.float32).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.copy_(torch.randn_like(weight) * 0.2)

@@ -54,8 +54,8 @@ def record(file: Path, minutes: float, interval_s: float, seed: int) -> None:
         finally:
             watching.end()
             crawler.stop()
-            lines.close()
             swarm.thaw_all()
+            lines.close()
 
 
 def _start(supervisor: Supervisor, swarm: Swarm, names: tuple[str, ...]) -> None:

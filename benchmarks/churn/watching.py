@@ -18,9 +18,10 @@ from benchmarks.churn.lines import Lines
 from benchmarks.churn.plan import CRAWLER, Act, Step
 from coordinator.launch import kernel
 from monitor import rounds, store
-from monitor.crawl import CrawlReport, crawl
+from monitor.crawl import CrawlReport
 from monitor.crawler import Crawler, NodeReader
 from monitor.progress import Stage, Tell, untold
+from monitor.sizes import EVERYBODY, Witnesses
 from swarm.dht.bulk import Heard
 from swarm.dht.node import Node
 from swarm.snapshot import Reading, Snapshot
@@ -66,7 +67,12 @@ class FaultyCrawler(Crawler):
             self._due = step.act
 
     def crawl(
-        self, swarm: str, known: Mapping[str, ModelRecord], previous: Snapshot | None = None, tell: Tell = untold
+        self,
+        swarm: str,
+        known: Mapping[str, ModelRecord],
+        previous: Snapshot | None = None,
+        tell: Tell = untold,
+        witnesses: Witnesses = EVERYBODY,
     ) -> CrawlReport | None:
         def hurt(stage: Stage, done: int, of: int) -> None:
             act = self._due
@@ -76,17 +82,15 @@ class FaultyCrawler(Crawler):
             tell(stage, done, of)
 
         try:
-            return super().crawl(swarm, known, previous, hurt)
+            return super().crawl(swarm, known, previous, hurt, witnesses)
         finally:
             left, blocks = self._gap
             self._gap = (left - 1, blocks) if left > 1 else (0, frozenset())
 
-    async def _pass(
-        self, swarm: str, node: Node, known: Mapping[str, ModelRecord], previous: Snapshot | None, tell: Tell = untold
-    ) -> CrawlReport:
-        reader = _Gapped(node, self._scouts)
+    def _reader(self, node: Node) -> NodeReader:
+        reader = _Gapped(node, self._scouts, self._silence)
         _, reader.hidden = self._gap
-        return await crawl(swarm, reader, time.time, known, previous, self._look_for, tell)
+        return reader
 
     def _hurt(self, act: Act) -> None:
         self._lines.event(act.value, CRAWLER)

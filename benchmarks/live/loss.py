@@ -89,7 +89,8 @@ def _model(folder: Path, blocks: int) -> Path:
     config = AutoConfig.for_model(
         "llama", **{**_COMMON, "num_hidden_layers": blocks, "hidden_size": 16, "intermediate_size": 16}
     )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    model: Any = AutoModelForCausalLM
+    model.from_config(config).save_pretrained(folder)
     return folder
 
 
@@ -102,12 +103,13 @@ def _swarm(folder: Path, model: Path, count: int, interval_s: float) -> Iterator
     from coordinator.launch.services import start_services
     from coordinator.launch.site import start_site
     from coordinator.launch.supervisor import supervising
-    from coordinator.launch.swarm import bootstrap_address, start_bootstrap
+    from coordinator.launch.swarm import bootstrap_address, start_bootstraps
 
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "HIVEMIND_COLORS": "0"}
     with locked(folder / "run") as run, supervising(run) as supervisor:
         urls = start_services(supervisor, run, os.environ, throwaway=True)
-        boot = bootstrap_address(supervisor, run, start_bootstrap(supervisor, run, env))
+        (first,) = start_bootstraps(supervisor, run, env, 1)
+        boot = bootstrap_address(supervisor, run, first)
         port = free_port()
         site = commands.SiteEnvironment(
             database_url=urls.database,

@@ -102,6 +102,7 @@ def keep_open(pipe: Connection, addresses: list[str], count: int) -> None:
 
 async def _keep_open(pipe: Connection, addresses: list[str], count: int) -> None:
     from websockets.asyncio.client import ClientConnection, connect
+    from websockets.typing import Origin
 
     begun = time.time()
     gate = asyncio.Semaphore(OPENED_AT_ONCE)
@@ -109,8 +110,8 @@ async def _keep_open(pipe: Connection, addresses: list[str], count: int) -> None
     async def opened(number: int) -> ClientConnection:
         async with gate:
             return await connect(
-                addresses[number % len(addresses)], origin="http://127.0.0.1", ping_interval=None, open_timeout=LIMIT_S
-            )  # type: ignore[arg-type]
+                addresses[number % len(addresses)], origin=Origin("http://127.0.0.1"), ping_interval=None, open_timeout=LIMIT_S
+            )
 
     open_sockets = await asyncio.gather(*(opened(number) for number in range(count)))
     pipe.send(time.time() - begun)
