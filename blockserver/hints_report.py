@@ -46,7 +46,9 @@ class Wanted:
         if self.num_blocks is not None and not 1 <= self.num_blocks <= MAX_BLOCKS:
             raise LocalError(f"--num-blocks {self.num_blocks}: say a number from 1 to {MAX_BLOCKS}, or --memory-gb instead")
         if self.memory_gb is not None and not 0 < self.memory_gb <= MOST_GB:
-            raise LocalError(f"--memory-gb {self.memory_gb:g}: say the memory of your card, more than 0 and at most {MOST_GB:g} GB")
+            raise LocalError(
+                f"--memory-gb {self.memory_gb:g}: say the memory of your card, more than 0 and at most {MOST_GB:g} GB"
+            )
         if self.parameters_b is not None and not 0 < self.parameters_b <= MOST_BILLIONS:
             at_most = f"more than 0 and at most {MOST_BILLIONS:g}"
             raise LocalError(f"--parameters-b {self.parameters_b:g}: say billions of parameters, {at_most}")
@@ -59,7 +61,7 @@ def _check(parse: Callable[[object], str], given: str | None, name: str, wanted:
         if given is not None:
             parse(given)
     except BadRecord as error:
-        raise LocalError(f"{name} {clean_text(given) or "(nothing)"}: say {wanted}") from error
+        raise LocalError(f"{name} {clean_text(given) or '(nothing)'}: say {wanted}") from error
 
 
 def show_hints(site: str, wanted: Wanted, *, as_json: bool) -> int:

@@ -156,6 +156,7 @@ class Adviser:
             return None
         if self._silence.end():
             log.info("the coordinator advises again")
+            self._last_words = ""
         self._finding = None
         if answer.no_lease_because:
             self._lease_after_s = answer.lease_after_s

@@ -71,7 +71,7 @@ def objection(urgency: Urgency, now: Situation) -> Objection | None:
         words = f"{now.fetch_bytes / 1e9:.1f} GB to fetch, {now.disk_free_bytes / 1e9:.1f} GB free"
         return Objection(DeclineReason.DISK, words)
     if now.serving is not None and now.told_rest_s > 0.0:
-        words = f"moved {MOST_MOVES} times within {WITHIN_S / 60:.0f} minutes by the coordinator's word; no more before that is over"
+        words = f"moved {MOST_MOVES} times within {WITHIN_S / 60:.0f} minutes by the coordinator's word, and no oftener"
         return Objection(DeclineReason.TOO_SOON, words, now.told_rest_s)
     if now.serving is None or urgency is Urgency.HOLE:
         return None

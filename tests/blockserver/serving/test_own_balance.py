@@ -206,13 +206,21 @@ def crooked() -> Model:
     return ours(model(16, *(server(f"s{n:02}", *place, throughput=8.0 + n % 5) for n, place in enumerate(places))))
 
 
+SEEN_WITHIN_S = 7.0
+"""What a server says reaches the others in `Lonely` by then."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
-async def test_of_thirty_that_lost_their_coordinator_no_more_than_one_loads_at_a_time_and_then_they_settle(seed: int) -> None:
+async def test_of_thirty_that_lost_their_coordinator_one_loads_at_a_time_or_two_that_could_not_know_and_then_they_settle(
+    seed: int,
+) -> None:
     swarm = crooked()
     lonely = Lonely(swarm, {one.peer_id for one in swarm.servers}, seed)
     await lonely.run(12 * 3600, every_s=60)
     assert len(lonely.moves) >= 3 and lonely.moves[0] >= BALANCE_ALONE_AFTER_S
-    assert all(until <= begin for (_, until), (begin, _) in pairwise(sorted(lonely.loads)))
+    together = [(sooner, later) for sooner, later in pairwise(sorted(lonely.loads)) if later[0] < sooner[1]]
+    assert all(later[0] - sooner[0] < SEEN_WITHIN_S for sooner, later in together), "two decided before either was seen to load"
+    assert all(sum(begin <= at < until for begin, until in lonely.loads) <= 2 for at, _ in lonely.loads)
     assert not find_holes(lonely.seen()) and bottleneck(lonely.seen()) > 1.5 * bottleneck(swarm)
     assert lonely.moves[-1] < 8 * 3600, "for four hours nobody has moved"
