@@ -90,6 +90,7 @@ FIGURES = {
         "the coordinator is down 6 hours of 12, and every hour all holders of a block crash",
         replace(LARGE, days=0.5, outage_h=6, kill_every_h=1),
     ),
+    "alone": against_petals("there never was a coordinator", LARGE, "alone"),
     "slow": against_petals("loads take three times as long", replace(LARGE, load_factor=3)),
     "nights": against_petals(
         "day and night, and sites that fail at once", replace(LARGE, diurnal=0.5, site_failures_per_day=3)

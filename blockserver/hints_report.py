@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -19,11 +19,14 @@ from rich.text import Text
 
 from blockserver.running import EXIT_FAILED
 from blockserver.site import LONGEST_SENTENCE, Refused, read_json, read_list
-from swarm.errors import RemoteError
+from swarm.errors import BadRecord, LocalError, RemoteError
+from swarm.wire.keys import MAX_BLOCKS, parse_peer_id, parse_prefix
 from swarm.wire.text import clean_text
 
 NEWEST = 5
 NOT_FOUND = 404
+MOST_GB, MOST_BILLIONS = 10_000.0, 100_000.0
+"""As the site has them: it is not asked what it would refuse."""
 ADVICE = "This is advice of the moment; `sepal serve --coordinator` is given its blocks when it starts."
 _OUTCOMES = {"open": "○", "followed": "✓"}
 
@@ -38,6 +41,27 @@ class Wanted:
     precision: str = "bfloat16"
     parameters_b: float | None = None
     leaves: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_blocks is not None and not 1 <= self.num_blocks <= MAX_BLOCKS:
+            raise LocalError(f"--num-blocks {self.num_blocks}: say a number from 1 to {MAX_BLOCKS}, or --memory-gb instead")
+        if self.memory_gb is not None and not 0 < self.memory_gb <= MOST_GB:
+            raise LocalError(
+                f"--memory-gb {self.memory_gb:g}: say the memory of your card, more than 0 and at most {MOST_GB:g} GB"
+            )
+        if self.parameters_b is not None and not 0 < self.parameters_b <= MOST_BILLIONS:
+            at_most = f"more than 0 and at most {MOST_BILLIONS:g}"
+            raise LocalError(f"--parameters-b {self.parameters_b:g}: say billions of parameters, {at_most}")
+        _check(parse_prefix, self.prefix, "--prefix", "a model's name as `sepal status` shows it")
+        _check(parse_peer_id, self.leaves, "--leaves", "a peer id as the site shows it, 12D3KooW… or Qm…")
+
+
+def _check(parse: Callable[[object], str], given: str | None, name: str, wanted: str) -> None:
+    try:
+        if given is not None:
+            parse(given)
+    except BadRecord as error:
+        raise LocalError(f"{name} {clean_text(given) or '(nothing)'}: say {wanted}") from error
 
 
 def show_hints(site: str, wanted: Wanted, *, as_json: bool) -> int:

@@ -152,8 +152,9 @@ class CoordinatorArm:
         self.world.at(self.world.now + TICK_S, self._tick)
         if silent := self._silent_s():
             if silent >= FALLBACK_S:
-                self._alone.look()
+                self._alone.look(silent)
             return
+        self._alone.rest()
         self._settle()
         version, when = self._planned
         if version == self.world.version and self.world.now - when < REPLAN_S:
@@ -268,11 +269,20 @@ class CoordinatorArm:
         return {name: belief.believed for name, belief in beliefs.items() if belief.believed is not None}
 
 
+class AloneArm(CoordinatorArm):
+    """Our servers, and there never was a coordinator."""
+
+    def _silent_s(self) -> float:
+        return max(1.0, self.world.now)
+
+
 def play(scene: Scene, seed: int, arm: str) -> dict[str, float]:
-    """One run. `arm` is `petals` or one of BELIEFS."""
+    """One run. `arm` is `petals`, `alone` or one of BELIEFS."""
     world = World(scene, seed)
     if arm == "petals":
         PetalsArm(world, seed)
+    elif arm == "alone":
+        AloneArm(world, seed)
     else:
         CoordinatorArm(world, seed, arm)
     return world.run().figures()

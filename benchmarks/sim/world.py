@@ -28,6 +28,7 @@ class Server:
 
     host: Host
     draw: random.Random
+    joined: float = 0.0
     start: int = 0
     size: int = 0
     alive: bool = True
@@ -140,7 +141,7 @@ class World:
         self.load(server, start, size)
 
     def _join(self, host: Host) -> None:
-        server = Server(host, random.Random(host.luck))
+        server = Server(host, random.Random(host.luck), self.now)
         self.servers.append(server)
         self.at(host.leaves, lambda: self._go(server, host.crashes))
         self.on_arrival(server)

@@ -125,14 +125,15 @@ def _site(given: str | None, command: str) -> str:
     address = given or (demo.site if demo else None)
     if address is None:
         options.usage(f"{command}: no demo runs from this folder, so --site is needed")
+    _is_site("--site", address, command)
     return address
 
 
-def _is_site(name: str, given: str) -> bool:
+def _is_site(name: str, given: str, command: str = "chat") -> bool:
     from blockserver.site import is_address
 
     if not is_address(given):
-        options.usage(f"chat: {name} {given}: an address such as https://swarm.example is expected")
+        options.usage(f"{command}: {name} {given}: an address such as https://swarm.example is expected")
     return True
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from blockserver.serving.conduct import misfit
 from blockserver.serving.hint_client import Busy, CoordinatorDown, HintClient
 from blockserver.serving.leasing import Leases
+from blockserver.serving.own_balance import BALANCE_ALONE_AFTER_S, OwnBalance
 from blockserver.serving.own_view import Finding, advise_alone, mendable
 from blockserver.serving.polling import LEAST_S
 from blockserver.serving.silence import Silence
@@ -78,6 +79,7 @@ class Adviser:
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = lambda: random.uniform(0.0, FALLBACK_JITTER)  # noqa: S311
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    draw: Callable[[float, float], float] = random.uniform
     retry_after_s: float | None = field(default=None, init=False)
     """When the coordinator said that asking again makes sense; None where it said nothing."""
     _lease_after_s: float | None = field(default=None, init=False)
@@ -85,8 +87,10 @@ class Adviser:
     _leases: Leases = field(init=False)
     _last_words: str = field(default="", init=False)
     _finding: Finding | None = field(default=None, init=False)
+    _balance: OwnBalance = field(init=False)
 
     def __post_init__(self) -> None:
+        self._balance = OwnBalance(self.peer_id, self.confirm_s, self.draw)
         self._silence = Silence(self.fallback_after_s)
         self._leases = Leases(self.hints, self.peer_id)
 
@@ -111,13 +115,15 @@ class Adviser:
     async def reconsider(self, prefix: str, serving: Span, sessions_active: int = 0) -> Decision | None:
         """A better span than the one served, of the same model or of another one; None to stay."""
         present = self._candidate(prefix)
+        self._balance.note(prefix, serving, self.clock())
         if self.hints is not None:
             decision = await self._ask(present, serving, sessions_active)
             if not self._silence.lasts:
+                self._balance.rest()
                 return decision
             if not self._silence.is_over(self.clock()):
                 return None
-        return await self._decide_alone(present, serving)
+        return await self._decide_alone(present, serving, sessions_active)
 
     def _candidate(self, prefix: str) -> Candidate:
         return next(candidate for candidate in self.candidates if candidate.prefix == prefix)
@@ -150,6 +156,7 @@ class Adviser:
             return None
         if self._silence.end():
             log.info("the coordinator advises again")
+            self._last_words = ""
         self._finding = None
         if answer.no_lease_because:
             self._lease_after_s = answer.lease_after_s
@@ -206,7 +213,7 @@ class Adviser:
             on_disk=kept,
         )
 
-    async def _decide_alone(self, present: Candidate, serving: Span) -> Decision | None:
+    async def _decide_alone(self, present: Candidate, serving: Span, sessions_active: int) -> Decision | None:
         """The planner's answer on this server's own view, once it has stood for `confirm_s`: a single view may be wrong."""
         model = await present.view()
         if model.unread_blocks:
@@ -217,7 +224,7 @@ class Adviser:
         if self._finding is None or not holes or holes != self._finding.holes:
             self._finding = Finding(holes, now) if holes else None
         if self._finding is None:
-            return None
+            return self._balance_alone(model, serving, sessions_active, now)
         movable = self._finding.movable(model, now, self.confirm_s)
         advice = advise_alone(model, self.peer_id, serving, present.num_blocks, movable)
         if advice.placement is None or advice.reason_code not in (ReasonCode.HOLE, ReasonCode.CHAIN):
@@ -228,6 +235,22 @@ class Adviser:
             return None
         self._finding = None
         return Decision(present.prefix, advice.placement, BY_ITSELF)
+
+    def _balance_alone(self, model: Model, serving: Span, sessions_active: int, now: float) -> Decision | None:
+        """Where nothing is missing: as the coordinator would ask it to, and no sooner than it has been missed for long."""
+        alone_s = self._balance.here_s(now) if self.hints is None else self._silence.lasted_s(now)
+        if alone_s < BALANCE_ALONE_AFTER_S or not self._balance.is_due(now):
+            return None
+        if sessions_active:
+            self._balance.intended = None
+            return None
+        move = self._balance.look(model, serving, now)
+        if move is not None:
+            return Decision(model.prefix, move.placement, BY_ITSELF)
+        if (intended := self._balance.intended) is not None:
+            again_s = self._balance.confirms_in_s(now)
+            self._say(f"{intended.reason}; looking again in {again_s:.0f} s before moving to {intended.target.in_words()}")
+        return None
 
     def _note_silence(self, why: str, serving: Span | None, *, blind: bool = False) -> None:
         if self._silence.note(self.clock(), self.jitter, blind=blind):

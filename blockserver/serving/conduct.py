@@ -1,4 +1,4 @@
-"""Can this server follow a lease, and should it? Pure: its situation in, an objection or none out. Petals' servers move for
+"""Can this server make a move, and should it? Pure: its situation in, an objection or none out. Petals' servers move for
 throughput; ours leave their blocks for a hole at once, and for anything else only when nobody is hurt by it.
 """
 
@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swarm.wire.hints import DeclineReason, LeaseDocument, Urgency
+from blockserver.serving.told import MOST_MOVES, WITHIN_S
+from swarm.wire.hints import DeclineReason, Urgency
 from swarm.wire.spans import Span
 
 NOT_AGAIN_S = {
@@ -30,6 +31,8 @@ class Situation:
     min_dwell_s: float = 0.0
     fetch_bytes: int = 0
     disk_free_bytes: int | None = None
+    told_rest_s: float = 0.0
+    """For how long it follows no lease, since it followed so many lately (`told`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +41,15 @@ class Objection:
 
     reason: DeclineReason
     words: str
+    rest_s: float = 0.0
+    """Until when it stands, where that is known."""
 
     def __str__(self) -> str:
         return f"{self.reason}: {self.words}"
 
     @property
     def not_again_s(self) -> float:
-        return NOT_AGAIN_S.get(self.reason, 0.0)
+        return max(self.rest_s, NOT_AGAIN_S.get(self.reason, 0.0))
 
 
 def misfit(span: Span, num_blocks_max: int, whole: int) -> Objection | None:
@@ -57,15 +62,18 @@ def misfit(span: Span, num_blocks_max: int, whole: int) -> Objection | None:
     return None
 
 
-def objection(lease: LeaseDocument, now: Situation) -> Objection | None:
-    """Why the lease is declined; None to follow it."""
+def objection(urgency: Urgency, now: Situation) -> Objection | None:
+    """Why a move of this urgency is not made, whoever wants it; None to make it."""
     if now.pinned:
         where = now.serving.in_words() if now.serving else "fixed blocks"
         return Objection(DeclineReason.PINNED, f"the operator set this server to {where}")
     if now.disk_free_bytes is not None and now.fetch_bytes > now.disk_free_bytes:
         words = f"{now.fetch_bytes / 1e9:.1f} GB to fetch, {now.disk_free_bytes / 1e9:.1f} GB free"
         return Objection(DeclineReason.DISK, words)
-    if now.serving is None or lease.urgency is Urgency.HOLE:
+    if now.serving is not None and now.told_rest_s > 0.0:
+        words = f"moved {MOST_MOVES} times within {WITHIN_S / 60:.0f} minutes by the coordinator's word, and no oftener"
+        return Objection(DeclineReason.TOO_SOON, words, now.told_rest_s)
+    if now.serving is None or urgency is Urgency.HOLE:
         return None
     if now.dwelt_s < now.min_dwell_s:
         words = f"moved {now.dwelt_s:.0f} s ago, and a move that fills no hole waits for {now.min_dwell_s:.0f} s"

@@ -37,9 +37,10 @@ from blockserver.serving.selfcheck import check_own_blocks
 from blockserver.serving.served_model import ServedModel
 from blockserver.serving.standing import Standing, condition_of, record_of, tell_ready
 from blockserver.serving.systemd import Systemd
+from blockserver.serving.told import ToldMoves
 from swarm.dht.node import Node, NodeConfig
 from swarm.errors import RemoteError
-from swarm.placement import Placement
+from swarm.placement import Placement, urgency_of
 from swarm.snapshot import Model
 from swarm.wire.hints import DeclineReason, LeaseDocument, ReasonCode
 from swarm.wire.records import ServerRecord, ServerState
@@ -76,7 +77,7 @@ class BlockServer:
         self._now = Standing(models[0])
         self._module: SpanModule | None = None
         self._settled_at = time.monotonic()
-        self._failures = Failures()
+        self._failures, self._told = Failures(), ToldMoves()
         self._ways = Ways(self._view)
         announcer = Announcer(node, models[0].prefix, repertoire[0].record, self._describe, config.update_period_s)
         self.presence = Presence(node_config, node, announcer, self._make_handler, config.alive_interval_s)
@@ -169,6 +170,8 @@ class BlockServer:
                 return
             decision = await self._adviser.arrive(alone=True)
         before, there = self._now.span, self._now.model
+        if before is not None and decision.lease is not None:
+            self._told.note(time.monotonic())
         span, model = decision.placement.span, self._models[decision.prefix]
         instead = f" instead of {before.in_words()}{f' of {there.prefix}' if model is not there else ''}" if before else ""
         log.info("serving %s%s%s", decision, f" ({model.prefix})" if len(self._models) > 1 else "", instead)
@@ -276,8 +279,13 @@ class BlockServer:
             words = f"{span.in_words()} could not be served here before"
             await self._leases.decline(lease, Objection(DeclineReason.FAILED, words))
             return True
-        why = objection(lease, self._situation(decision)) if lease and not self._serves(decision) else None
-        if why is not None:
+        if self._serves(decision):
+            return False
+        urgency = lease.urgency if lease else urgency_of(decision.placement.reason_code)
+        why = objection(urgency, self._situation(decision))
+        if why is not None and lease is None:
+            log.info("not moving to %s: %s", decision, why)
+        elif why is not None:
             await self._leases.decline(lease, why)
         return why is not None
 
@@ -293,6 +301,7 @@ class BlockServer:
             min_dwell_s=self.config.min_dwell_s,
             fetch_bytes=fetch,
             disk_free_bytes=shutil.disk_usage(self.config.cache_dir or Path.home()).free if fetch else None,
+            told_rest_s=self._told.rest_s(time.monotonic()) if decision.lease is not None else 0.0,
         )
 
     # ------------------------------------------------------------------------------------------------- what others are told

@@ -47,6 +47,9 @@ class Silence:
     def lasts(self) -> bool:
         return self._since is not None
 
+    def lasted_s(self, now: float) -> float:
+        return 0.0 if self._since is None else now - self._since
+
     def is_over(self, now: float) -> bool:
         """Whether the server decides by itself now."""
         return self._since is not None and self._polls >= SILENT_POLLS and now - self._since >= self.patience_s

@@ -195,6 +195,28 @@ def test_a_site_that_is_none_is_one_sentence(command: str, answer: Any) -> None:
         assert said.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--num-blocks", "-3"), "--num-blocks -3: say a number from 1 to 2048, or --memory-gb instead"),
+        (("--num-blocks", "0"), "from 1 to 2048"),
+        (("--num-blocks", "2049"), "from 1 to 2048"),
+        (("--memory-gb", "0"), "say the memory of your card, more than 0 and at most 10000 GB"),
+        (("--memory-gb", "nan"), "say the memory of your card"),
+        (("--memory-gb", "24", "--parameters-b", "-1"), "--parameters-b -1: say billions of parameters, more than 0"),
+        (("--memory-gb", "24", "--parameters-b", "inf"), "say billions of parameters"),
+        (("--leaves", "me"), "--leaves me: say a peer id as the site shows it"),
+        (("--prefix", "a b"), "--prefix a b: say a model's name as `sepal status` shows it"),
+        (("--site", "example.org"), "an address such as https://swarm.example is expected"),
+    ],
+)
+def test_what_hints_cannot_be_asked_is_said_before_the_site_is_asked(given: tuple[str, ...], says: str) -> None:
+    with coordinator() as site:
+        said = sepal("hints", "--site", site.url, *given)
+        assert (said.exit_code, site.read) == (2, [])
+    assert said.stderr.startswith("sepal: ") and says in said.stderr and said.stdout == ""
+
+
 @pytest.mark.parametrize(("verdict", "code"), [("complete", 0), ("thin", 0), ("broken", 4), ("unknown", 4)])
 def test_status_check_tells_a_script_whether_the_swarm_can_be_used(verdict: str, code: int) -> None:
     with coordinator() as site:

@@ -32,7 +32,7 @@ SETTLED = Situation(serving=Span(0, 12), dwelt_s=700.0, min_dwell_s=600.0)
     ],
 )
 def test_a_hole_is_filled_at_once_and_anything_else_waits(lease: LeaseDocument, now: Situation, code: str | None) -> None:
-    said = objection(lease, now)
+    said = objection(lease.urgency, now)
     assert (said.reason if said else None) == code
     assert said is None or decline_reason(str(said)) is said.reason, "the coordinator reads what the server says"
 
@@ -55,7 +55,7 @@ def test_blocks_that_cannot_be_loaded_here_are_not_begun_with(span: Span, code: 
 
 @pytest.mark.parametrize("now", [replace(SETTLED, sessions_active=3), replace(SETTLED, dwelt_s=1.0)])
 def test_what_holds_for_other_moves_only_asks_for_no_pause_that_would_hold_for_holes(now: Situation) -> None:
-    said = objection(OTHER, now)
+    said = objection(OTHER.urgency, now)
     assert said is not None and said.not_again_s == 0.0
-    pinned = objection(HOLE, replace(now, pinned=True))
+    pinned = objection(HOLE.urgency, replace(now, pinned=True))
     assert pinned is not None and pinned.not_again_s > 0.0

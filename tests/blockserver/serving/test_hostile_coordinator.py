@@ -7,23 +7,29 @@ import contextlib
 import copy
 import gzip
 import json
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers import PreTrainedModel
 
 from blockserver.serving.advice import BY_COORDINATOR, BY_ITSELF
 from blockserver.serving.hint_client import BUSY_RETRY_S, MOST_BYTES, CoordinatorDown, HintClient
 from blockserver.serving.leasing import Leases
 from blockserver.serving.polling import LEAST_S, MOST_S, next_question_after
+from blockserver.serving.told import MOST_MOVES, WITHIN_S, ToldMoves
 from swarm.wire.hints import LeaseDocument
 from swarm.wire.spans import Span
 from tests.blockserver.coordinators import NONCE, STAY, Coordinator, coordinator, move
+from tests.blockserver.living import config, eventually, serving
 from tests.blockserver.serving.test_advice import Situation
 from tests.blockserver.serving.test_silence import LATER, unseen
 from tests.coordinator.signing import signer
+from tests.loopback import nodes
 from tests.swarms import peer_id
 
 HERE = Span(0, 12)
@@ -302,3 +308,52 @@ async def test_and_not_for_ever() -> None:
             told.answers["/api/v1/lease/lease-1/accept"] = {"outcome": "stale", "reason": "…"}
             assert await Leases(hints, peer_id("me"), at_once).take(OFFER, HERE) is False
     assert len(told.asked) == 3, "a word is a word, and is not asked for again"
+
+
+# ------------------------------------------------------------------------------------------------- when it never has enough
+
+
+class Chase(dict[str, Any]):
+    """Wherever the server is, the hole is elsewhere."""
+
+    def __init__(self, told: Coordinator) -> None:
+        super().__init__()
+        self.told = told
+
+    def get(self, path: str, default: object = None) -> Any:
+        if path.endswith("/hint"):
+            here = self.told.asked[-1][1]["current"]
+            return move(0, 2) if here is None or here["start"] else move(3, 5)
+        return default if path == NONCE else {"outcome": "ok", "reason": "…"}
+
+
+async def test_no_coordinator_moves_a_server_without_end(
+    tiny: tuple[Path, PreTrainedModel], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    with coordinator() as told:
+        told.answers = Chase(told)
+
+        def said(step: str) -> list[dict[str, Any]]:
+            return [body for path, body in told.asked if path.endswith(f"/{step}")]
+
+        async with nodes(1) as (boot,), serving(await config(boot, tiny[0], num_blocks=2, coordinator=told.url)):
+            await eventually(lambda: len(said("decline")) >= 3)
+            assert len(said("accept")) == 1 + MOST_MOVES, "the arrival, and so many moves"
+    declined = said("decline")[0]
+    assert declined["reason"].startswith(f"too-soon: moved {MOST_MOVES} times within 60 minutes by the coordinator's word")
+    assert WITHIN_S / 2 < declined["not_again_s"] <= WITHIN_S
+    assert caplog.text.count("ONLINE with") == 1 + MOST_MOVES and "declining the lease" in caplog.text
+
+
+@given(st.lists(st.floats(0.0, WITHIN_S), max_size=40))
+def test_within_any_hour_it_is_moved_so_often_and_a_rest_ends(waits: list[float]) -> None:
+    told, now, moved = ToldMoves(), 0.0, [-1e9] * MOST_MOVES
+    for wait in waits:
+        now += wait
+        rest_s = told.rest_s(now)
+        assert (rest_s > 0.0) is (now - moved[-MOST_MOVES] < WITHIN_S)
+        if rest_s > 0.0:
+            now += rest_s + 1e-6
+        told.note(now)
+        moved.append(now)

@@ -78,6 +78,8 @@ class Lonely:
         self.swarm, self.follows, self.now = swarm, follows, 0.0
         self.steps = {one.peer_id: [Step(0.0, one.span, PeerState.ONLINE)] for one in swarm.servers}
         self.moves: list[float] = []
+        self.loads: list[tuple[float, float]] = []
+        """From when to when somebody loaded."""
 
     def seen(self) -> Model:
         return replace(self.swarm, servers=tuple(map(self._shown, self.swarm.servers)))
@@ -89,7 +91,7 @@ class Lonely:
     async def _view(self) -> Model:
         return self.seen()
 
-    async def run(self, until_s: float) -> None:
+    async def run(self, until_s: float, every_s: float = 30.0) -> None:
         advisers = {one: self._adviser(one) for one in sorted(self.follows)}
         # A coordinator is missed by all of them within two minutes, and not by all at once.
         due = [(self.draw.uniform(0, 120), one) for one in advisers]
@@ -98,19 +100,20 @@ class Lonely:
             self.now, one = heapq.heappop(due)
             here = self.steps[one][-1].span
             decision = await advisers[one].reconsider(self.swarm.prefix, here)
-            wait = 30 * self.draw.uniform(0.8, 1.2)
+            wait = every_s * self.draw.uniform(0.8, 1.2)
             if decision is not None:
                 self.moves.append(self.now)
                 there, load_s = decision.placement.span, self.draw.uniform(120, 300)
                 self.steps[one].append(Step(self.now + self.draw.uniform(1, 7), there, PeerState.JOINING))
                 self.steps[one].append(Step(self.now + load_s, there, PeerState.ONLINE))
+                self.loads.append((self.now, self.now + load_s))
                 wait += load_s
             heapq.heappush(due, (self.now + wait, one))
         self.now = until_s
 
     def _adviser(self, one: str) -> Adviser:
         candidate = Candidate(self.swarm.prefix, 4, self.swarm.num_blocks, self._view)
-        return Adviser(one, (candidate,), None, 180.0, CONFIRM_S, clock=lambda: self.now)
+        return Adviser(one, (candidate,), None, 180.0, CONFIRM_S, clock=lambda: self.now, draw=self.draw.uniform)
 
 
 @pytest.mark.parametrize("seed", range(3))
