@@ -2,6 +2,7 @@
 
     node.py         one peer: p2pd, a DHT node, its health
     tolerant.py     a serializer that a bad record cannot hang
+    given_up.py     a reader that a late answer cannot end
     reading.py      DHT keys -> Readings
     silence.py      who has not answered in this crawl
     roll_call.py    everybody is asked at once whether they are there

@@ -9,6 +9,8 @@ from hivemind.p2p import P2P, PeerID
 from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, DispatchFailure, P2PDaemonError, P2PHandlerError
 from hivemind.utils.multiaddr import Multiaddr
 
+from swarm.dht.given_up import outlive_late_answers
+
 START_LIMIT_S = 10.0
 """p2pd starts in 0.3 s; on a machine that is short of breath nothing is said of the peer."""
 STOP_LIMIT_S = 5.0
@@ -18,7 +20,7 @@ FAULTS = (TimeoutError, ControlFailure, DispatchFailure, P2PDaemonError, P2PHand
 
 async def start_bare(relay: bool) -> P2P:
     """Raises one of FAULTS where our own end does not start."""
-    return await asyncio.wait_for(_create(relay), START_LIMIT_S)
+    return outlive_late_answers(await asyncio.wait_for(_create(relay), START_LIMIT_S))
 
 
 async def stop_bare(p2p: P2P) -> None:

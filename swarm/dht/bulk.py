@@ -111,10 +111,6 @@ class _Search:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
 
     async def _end(self, calls: list[asyncio.Task[Any]]) -> None:
-        if self._asides:
-            # Who has answered the larger question answers this one in a moment: hivemind's reader ends with an answer that
-            # comes just when its call is given up.
-            await asyncio.wait(self._asides, timeout=OVERDUE_S)
         for call in calls:
             call.cancel()
         await asyncio.gather(*calls, return_exceptions=True)

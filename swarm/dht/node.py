@@ -18,6 +18,7 @@ from hivemind.p2p.p2p_daemon_bindings.utils import ControlFailure, P2PDaemonErro
 from hivemind.utils.multiaddr import Multiaddr
 
 from swarm.dht.addresses import peer_id_of, refuse_taken_port
+from swarm.dht.given_up import outlive_late_answers
 from swarm.dht.tolerant import TolerantSerializer
 from swarm.errors import LocalError, Unreachable
 
@@ -66,8 +67,8 @@ class Node:
 
     async def connected_addresses(self) -> tuple[str, ...]:
         """Where p2pd's present connections lead, each address with its peer id. Unreachable where p2pd is dead or frozen, or
-        where nothing reads its answers: hivemind's reader ends with an answer to a call that has just been given up, and then
-        every call runs into its time limit, while this question, over a connection of its own, is answered."""
+        where nothing reads its answers: every call then runs into its time limit, while this question, over a connection of its
+        own, is answered."""
         reads = self.p2p._client.control._read_task
         if reads is None or reads.done():
             raise Unreachable("p2pd's answers are not read any more")
@@ -140,6 +141,7 @@ async def start_node(config: NodeConfig) -> Node:
         )
     except (P2PDaemonError, OSError) as error:
         raise _explained(error, config) from error
+    outlive_late_answers(p2p)
     try:
         dht = await DHTNode.create(
             p2p,
