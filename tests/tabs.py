@@ -8,6 +8,9 @@ from asgiref.testing import ApplicationCommunicator
 
 from coordinator.asgi import application
 
+PATIENCE_S = 60.0
+"""What is waited for comes within milliseconds, on a busy machine within seconds: only who fails waits so long."""
+
 ORIGIN = [(b"origin", b"http://127.0.0.1"), (b"host", b"127.0.0.1")]
 
 
@@ -22,7 +25,7 @@ class Tab:
         return (await self.hear())["type"] == "websocket.accept"
 
     async def hear(self) -> dict[str, Any]:
-        said: dict[str, Any] = await self._connection.receive_output(timeout=5)
+        said: dict[str, Any] = await self._connection.receive_output(timeout=PATIENCE_S)
         return said
 
     async def text(self) -> str:
@@ -35,4 +38,4 @@ class Tab:
 
     async def disconnect(self) -> None:
         await self._connection.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self._connection.wait(timeout=5)
+        await self._connection.wait(timeout=PATIENCE_S)

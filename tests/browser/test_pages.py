@@ -52,7 +52,7 @@ def push() -> None:
         connection.close()
 
     with ThreadPoolExecutor(1) as worker:
-        worker.submit(pushed).result(10)
+        worker.submit(pushed).result(60)
 
 
 def settled(page: Page) -> None:

@@ -46,7 +46,7 @@ class RunningDemo:
     def kill_one_server(self) -> str:
         """kill -9 of the server whose loss opens a gap that the others can close; what the command says."""
         command = [sys.executable, "-m", "coordinator.launch", "kill", "--run-dir", str(self.run_dir)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +77,7 @@ def running_demo(demo_model: Path, run_dir: Path, options: list[str]) -> Iterato
             launcher.terminate()
             assert launcher.stdout is not None
             sys.stderr.write(launcher.stdout.read())
-            launcher.wait(60)
+            launcher.wait(120)
 
 
 def _until_ready(launcher: subprocess.Popen[str]) -> list[str]:

@@ -292,7 +292,7 @@ async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) ->
         task = asyncio.create_task(serve(await config(boot, folder, num_blocks=4), stop))
         await until(reader, lambda seen: bool(seen.servers))
         stop.set()
-        await asyncio.wait_for(task, 15)
+        await asyncio.wait_for(task, 60)
         (server,) = (await until(reader, lambda seen: bool(seen.servers))).servers
         assert server.state is PeerState.LEAVING
 
