@@ -244,6 +244,7 @@ async def test_leases_that_cannot_be_loaded_end_no_server_and_unload_nothing(
                     await eventually(lambda asked=asked: len(said(told, "hint")) >= asked + 3)  # type: ignore[misc]
                 told.answers["/api/v1/hint"] = move(2, 6)
                 await until(reader, online(Span(2, 6)))
+                await eventually(lambda: caplog.text.count("ONLINE with") == 2)  # Said when all has been announced.
         assert len(said(told, "accept")) >= 1
     assert caplog.text.count("ONLINE with") == 2 and "ONLINE with blocks 0–3" in caplog.text
 
