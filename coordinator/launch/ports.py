@@ -36,7 +36,7 @@ def free_port() -> int:
 def _first_passing() -> int:
     """The first of the ports that the kernel chooses by itself; 0 where it does not say."""
     try:
-        return int(PASSING.read_text(encoding="ascii").split()[0])
+        return int(PASSING.read_bytes().split()[0])
     except (OSError, ValueError, IndexError):
         return 0
 
