@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -25,7 +26,15 @@ class Tab:
         return (await self.hear())["type"] == "websocket.accept"
 
     async def hear(self) -> dict[str, Any]:
-        said: dict[str, Any] = await self._connection.receive_output(timeout=PATIENCE_S)
+        """What comes next; what the application raised, as soon as it has."""
+        output = asyncio.ensure_future(self._connection.receive_output(timeout=PATIENCE_S))
+        await asyncio.wait({output, self._connection.future}, return_when=asyncio.FIRST_COMPLETED)
+        if not output.done() and self._connection.output_queue.empty():
+            output.cancel()
+            await asyncio.wait({output})
+            self._connection.future.result()
+            raise AssertionError("the application ended and said nothing")
+        said: dict[str, Any] = await output
         return said
 
     async def text(self) -> str:
