@@ -19,7 +19,7 @@ from tests.blockserver.living import eventually
 from tests.loopback import nodes
 
 NUM_BLOCKS = 6
-LIMIT_S = 60.0
+LIMIT_S = 180.0
 
 
 @dataclass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
+from pathlib import Path
 
 from coordinator.launch.terminal import say
 from swarm.errors import LocalError
@@ -10,12 +12,33 @@ from swarm.errors import LocalError
 LOOPBACK = "127.0.0.1"
 DEFAULT_SITE_PORT = 8000
 DEFAULT_GATEWAY_PORT = 8900
+FIRST_CHOSEN = 10_000
+"""Below are the ports that programs of this world have by default."""
+FEWEST_TO_CHOOSE_FROM = 1_000
+TRIES = 20
+PASSING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def free_port() -> int:
+    """One that the kernel gives to no outgoing connection meanwhile: a program that loads torch binds it seconds later, and
+    one that is started anew wants it back. Where its system leaves no such ports, any free one."""
+    before = _first_passing()
+    if before - FIRST_CHOSEN >= FEWEST_TO_CHOOSE_FROM:
+        for _ in range(TRIES):
+            port = FIRST_CHOSEN + secrets.randbelow(before - FIRST_CHOSEN)
+            if is_free(port):
+                return port
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
+
+
+def _first_passing() -> int:
+    """The first of the ports that the kernel chooses by itself; 0 where it does not say."""
+    try:
+        return int(PASSING.read_bytes().split()[0])
+    except (OSError, ValueError, IndexError):
+        return 0
 
 
 def is_free(port: int) -> bool:

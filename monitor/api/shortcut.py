@@ -49,7 +49,7 @@ class _Answer:
     body: bytes
     etag: str
     packed: bytes | None = None
-    made_at: float = field(default_factory=time.monotonic)
+    made_at: float = field(default_factory=lambda: time.monotonic())
     renewing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

@@ -34,6 +34,8 @@ HELP = "import blockserver.cli"
 )
 def test_a_process_that_does_not_compute_or_dial_never_loads_torch_or_hivemind(started: str) -> None:
     program = f"{started}\nimport sys\nprint([name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=180
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().splitlines()[-1] == "[]"

@@ -16,7 +16,7 @@ from blockserver.model.blocks import SpanModule
 from blockserver.wire.protocol import BlockInput
 
 T = TypeVar("T")
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 @asynccontextmanager

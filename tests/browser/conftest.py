@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from weakref import WeakSet
 
 import pytest
 from django.db import OperationalError
@@ -12,8 +13,9 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, e
 
 from tests.sites import running_site
 
-# Each wait ends with its event; on a busy machine that may take longer than Playwright's 5 s.
-expect.set_options(timeout=20_000)
+# Each wait ends with its event; on a busy machine that may take longer than Playwright's 5 s, and its 30 s for whole pages.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -63,6 +65,10 @@ def is_wrong(said: ConsoleMessage) -> bool:
     return said.type in ("error", "warning") and "status of 404" not in said.text
 
 
+caught_up: WeakSet[Page] = WeakSet()
+"""Pages that have asked, once their sockets were open, what has changed since they were loaded, and were answered."""
+
+
 @pytest.fixture
 def open_page(browser: Browser, site: str, transactional_db: None) -> Iterator[Callable[..., Page]]:
     """Opens a path of the site. What the console says and what is asked of other hosts fails the test."""
@@ -72,7 +78,9 @@ def open_page(browser: Browser, site: str, transactional_db: None) -> Iterator[C
     def opened(path: str, prepare: Callable[[Page], object] = lambda page: None, base: str = site, **options: object) -> Page:
         context = browser.new_context(base_url=base, **options)  # type: ignore[arg-type]
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
         page = context.new_page()
+        page.on("response", lambda answer: caught_up.add(page) if "fragment=all" in answer.url else None)
         page.on("console", lambda said: complaints.append(said.text) if is_wrong(said) else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda r: complaints.append(r.url) if not r.url.startswith((base, "ws:", "data:")) else None)

@@ -35,7 +35,7 @@ def _a_site() -> None:
         connection.close()
 
     with ThreadPoolExecutor(1) as worker:
-        worker.submit(make).result(20)
+        worker.submit(make).result(60)
 
 
 def test_an_alert_is_asked_for_confirmed_and_removed_without_javascript(open_page: Open) -> None:

@@ -87,7 +87,7 @@ def test_whoever_stops_frees_the_servers_and_keeps_what_was_said(open_page: Open
     ask(page)
     expect(page.locator(".turn.assistant .said")).to_have_text("The ")
     page.get_by_role("button", name="Stop").click()
-    assert gateway.left.wait(20)
+    assert gateway.left.wait(60)
     expect(page.get_by_role("button", name="Send")).to_be_enabled()
     expect(page.locator(".turn.assistant .said")).to_have_text("The ")
 
@@ -98,7 +98,7 @@ def test_a_page_that_is_closed_frees_the_servers(open_page: Open, gateway: FakeG
     ask(page)
     expect(page.locator(".turn.assistant .said")).to_have_text("The ")
     page.close()
-    assert gateway.left.wait(20)
+    assert gateway.left.wait(60)
 
 
 def test_why_there_is_no_answer_is_said_and_the_question_can_be_sent_again(open_page: Open, gateway: FakeGateway) -> None:

@@ -23,7 +23,7 @@ def site(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
             yield address
 
 
-PATIENCE_MS = 60_000
+PATIENCE_MS = 180_000
 """Servers, gateway and browser share one machine."""
 
 

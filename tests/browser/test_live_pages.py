@@ -198,7 +198,7 @@ class OwnRedis:
 
     def stop(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -212,7 +212,7 @@ def test_open_pages_outlive_a_restart_of_redis(open_page: Open, own_redis: OwnRe
     def push_through_it() -> None:
         program = f"import django; django.setup(); from monitor import live; live.push({'main'!r})"
         env = {**os.environ, **running_env, "DJANGO_SETTINGS_MODULE": "coordinator.settings"}
-        subprocess.run([sys.executable, "-c", program], env=env, cwd=ROOT, check=True, timeout=60)
+        subprocess.run([sys.executable, "-c", program], env=env, cwd=ROOT, check=True, timeout=180)
 
     seed(whole(time.time()), at=time.time())
     with running_site(REDIS_URL=own_redis.url) as (address, running_env):

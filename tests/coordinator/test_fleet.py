@@ -458,8 +458,8 @@ def test_servers_that_ask_in_opposite_directions_never_wait_for_each_other_for_e
     def ask_in_a_thread(index: int) -> HintAnswer:
         try:
             with connection.cursor() as cursor:
-                cursor.execute("SET lock_timeout = '20s'")
-            together.wait(20)
+                cursor.execute("SET lock_timeout = '60s'")
+            together.wait(60)
             if index < 6:
                 return ask(crowd[index])
             return ask(f"x{index}", None, "poor", {"rich": 8})

@@ -34,6 +34,11 @@ def offered() -> Lease:
     return Lease.objects.get()
 
 
+def just_after(lease: Lease) -> datetime:
+    """On the day on which it was offered, also where midnight has passed since: days are counted each for itself."""
+    return lease.created_at + timedelta(microseconds=1)
+
+
 def accepted() -> Lease:
     lease = offered()
     assert accept(lease).outcome == "ok"
@@ -207,21 +212,23 @@ def test_after_a_pause_of_the_coordinator_what_ran_out_meanwhile_is_given_back_f
 def test_what_a_hint_came_to_is_counted_by_day() -> None:
     seen(BEFORE)
     ask("new")
-    leases.close(Lease.objects.get(), Phase.EXPIRED, "not accepted in time", now())
-    today = tallies.by_day(SWARM, "tiny-hf", now(), 1)[now().date()]
+    at = just_after(Lease.objects.get())
+    leases.close(Lease.objects.get(), Phase.EXPIRED, "not accepted in time", at)
+    today = tallies.by_day(SWARM, "tiny-hf", at, 1)[at.date()]
     assert today == {"offered": 1, "ignored": 1}
-    Tally.objects.update(day=now().date() - timedelta(days=40))
-    assert outcomes.days(SWARM, None, now()) == []
+    Tally.objects.update(day=at.date() - timedelta(days=40))
+    assert outcomes.days(SWARM, None, at) == []
 
 
 def test_the_time_of_a_repair_is_the_median_of_the_days_filled_holes() -> None:
+    at = now()
     for index, seconds in enumerate((100, 200, 900)):
-        lease = leases.offer(SWARM, "m", peer_id(str(index)), hole(index), [index], Span(5, 6), now())
+        lease = leases.offer(SWARM, "m", peer_id(str(index)), hole(index), [index], Span(5, 6), at)
         assert lease is not None and lease.urgency == Urgency.HOLE
-        Lease.objects.filter(pk=lease.pk).update(created_at=now() - timedelta(seconds=seconds))
-        leases.close(Lease.objects.get(pk=lease.pk), Phase.DONE, "seen online", now())
-    (day,) = outcomes.days(SWARM, "m", now())
-    assert day.followed == 3 and day.repaired_s == pytest.approx(200, abs=30)
+        Lease.objects.filter(pk=lease.pk).update(created_at=at - timedelta(seconds=seconds))
+        leases.close(Lease.objects.get(pk=lease.pk), Phase.DONE, "seen online", at)
+    (day,) = outcomes.days(SWARM, "m", at)
+    assert day.followed == 3 and day.repaired_s == pytest.approx(200)
 
 
 def test_old_leases_and_followers_are_forgotten_and_their_counts_stay() -> None:
@@ -244,7 +251,7 @@ def test_a_swarm_that_is_whole_has_arrivals_and_moves_of_other_urgency() -> None
 def test_the_days_of_a_month_are_counted_without_reading_what_each_hint_rested_on() -> None:
     holed()
     assert ask("d", Span(0, 12)).lease is not None
-    leases.close(Lease.objects.get(), Phase.DONE, "seen online", now())
+    leases.close(Lease.objects.get(), Phase.DONE, "seen online", just_after(Lease.objects.get()))
     with CaptureQueriesContext(connection) as asked:
         (day,) = outcomes.days(SWARM, None, now())
     assert day.repaired_s is not None

@@ -162,7 +162,8 @@ def site(settings: Any) -> dict[str, Any]:
     Hidden.objects.create(kind="name", value=BAD_NAME)
     Hidden.objects.create(kind="peer", value=GHOST)
     now = time.time()
-    yesterday = midnight(datetime.now(UTC).date()).timestamp() - 3_600
+    today = datetime.fromtimestamp(now, UTC).date()
+    yesterday = midnight(today).timestamp() - 3_600
     for start in (yesterday, now - 120):
         for step, ghost in enumerate((True, False, False, start != yesterday or True)):
             _crawl(start + 30 * step, ghost=ghost)
@@ -171,7 +172,7 @@ def site(settings: Any) -> dict[str, Any]:
     _crawl(now + 1, ghost=False)
     rollups.roll_up(datetime.fromtimestamp(yesterday + 600, UTC))
     RolledUp.objects.update(until=datetime.now(UTC))
-    days = [(datetime.now(UTC) - timedelta(days=1)).date()]
+    days = [today - timedelta(days=1)]
     making.make_day(days[0], datetime.now(UTC))
     mine = _subscriptions()
     for after in (2, 3):

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 
 from coordinator import hints
-from coordinator.models import Lease
+from coordinator.models import Lease, Tally
 from swarm.wire.hints import LeaseStep
 from swarm.wire.spans import Span
 from tests.coordinator.seeding import SWARM, seen
@@ -125,12 +125,15 @@ def test_hints_over_time_say_what_became_of_them(client: Client) -> None:
     ask("d", Span(0, 12))
     lease = Lease.objects.get()
     hints.accept(SWARM, lease, LeaseStep(peer=lease.peer_id), datetime.now(UTC))
+    asked_on = lease.created_at.date()
     moved = server("d", lease.start, lease.end)
     seen(model(30, *(s for s in HOLED.servers if s.peer_id != moved.peer_id), moved))
     ask("a", Span(0, 12))
     document = read(client, "/hints", model="tiny-hf")
     assert document["items"][0]["outcome"] == "followed" and document["items"][0]["repaired_s"] >= 0
-    (day,) = document["days"]
+    Tally.objects.update(day=asked_on)  # Where midnight has passed since, the rest counts for another day.
+    Lease.objects.update(closed_at=lease.created_at)
+    (day,) = read(client, "/hints", model="tiny-hf")["days"]
     assert (day["offered"], day["followed"], day["ignored"]) == (1, 1, 0)
     assert day["told_to_stay"] == 1 and day["repaired_s"] is not None
     text = page(client, "/hints")

@@ -140,7 +140,7 @@ def test_told_to_stop_it_ends_what_is_open_and_does_not_wait_for_anyone() -> Non
         with pytest.raises(InvalidStatus) as refused:
             connect_now(f"ws://{where}/ws/overview", origin="http://evil.example")
         assert refused.value.response.status_code == 403
-        kept, listener = http.client.HTTPConnection(where, timeout=20), http.client.HTTPConnection(where, timeout=20)
+        kept, listener = http.client.HTTPConnection(where, timeout=60), http.client.HTTPConnection(where, timeout=60)
         kept.request("GET", "/livez")
         assert kept.getresponse().read() and kept.sock is not None, "an idle connection that the caller keeps"
         listener.request("GET", "/api/v1/events")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import psycopg
 import pytest
 
 from blockserver.model.demo_model import build_demo_model
+from coordinator.launch.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = ROOT / ".cache" / "SmolLM2-135M-Instruct"
@@ -34,19 +36,34 @@ class RunningDemo:
     def database_url(self) -> str:
         return str(json.loads((self.run_dir / "site-environment.json").read_text())["DATABASE_URL"])
 
+    @property
+    def launcher_pid(self) -> int:
+        return int(json.loads((self.run_dir / "demo.json").read_text())["launcher_pid"])
+
     @contextlib.contextmanager
     def nobody_asked_to_move(self) -> Iterator[None]:
         """As if every server had asked for a pause: what is broken stays so for as long as a test looks at it."""
         pause = "UPDATE coordinator_follower SET not_before = now() + interval '1 hour', paused_at = now()"
         with psycopg.connect(self.database_url, autocommit=True) as database:
             assert database.execute(pause).rowcount
+            try:
+                yield
+            finally:
+                database.execute("UPDATE coordinator_follower SET not_before = NULL, paused_at = NULL")
+
+    @contextlib.contextmanager
+    def nothing_started_anew(self) -> Iterator[None]:
+        """The launcher stands still: what has died stays dead for as long as a test looks at it."""
+        os.kill(self.launcher_pid, signal.SIGSTOP)
+        try:
             yield
-            database.execute("UPDATE coordinator_follower SET not_before = NULL, paused_at = NULL")
+        finally:
+            os.kill(self.launcher_pid, signal.SIGCONT)
 
     def kill_one_server(self) -> str:
         """kill -9 of the server whose loss opens a gap that the others can close; what the command says."""
         command = [sys.executable, "-m", "coordinator.launch", "kill", "--run-dir", str(self.run_dir)]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=180).stdout
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +83,7 @@ def running_demo(demo_model: Path, run_dir: Path, options: list[str]) -> Iterato
     # Its own Postgres and Valkey, like everybody's demo, not those of the tests.
     env = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
     command = [sys.executable, "-m", "coordinator.launch", "demo", "--run-dir", str(run_dir), "--model", str(demo_model)]
+    command += ["--port", str(free_port())]
     with subprocess.Popen(
         [*command, *options], cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as launcher:
@@ -77,7 +95,7 @@ def running_demo(demo_model: Path, run_dir: Path, options: list[str]) -> Iterato
             launcher.terminate()
             assert launcher.stdout is not None
             sys.stderr.write(launcher.stdout.read())
-            launcher.wait(60)
+            launcher.wait(120)
 
 
 def _until_ready(launcher: subprocess.Popen[str]) -> list[str]:

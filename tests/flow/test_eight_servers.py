@@ -21,7 +21,7 @@ from tests.tiny_models import save_tiny_model
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 LOOK_EVERY_S = 0.25
 BLOCKS = 6
 
@@ -38,7 +38,7 @@ def swarm(tmp_path: Path) -> Iterator[RunningDemo]:
 
 
 def model_of(swarm: RunningDemo) -> dict[str, Any]:
-    (only,) = httpx.get(f"{swarm.site}/api/v1/models", timeout=10).json()["items"]
+    (only,) = httpx.get(f"{swarm.site}/api/v1/models", timeout=60).json()["items"]
     return dict(only)
 
 

@@ -29,7 +29,7 @@ from tests.tiny_models import BLOCKS, save_tiny_model
 
 pytestmark = pytest.mark.slow
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 LOOK_EVERY_S = 0.25
 QUESTION = "red green blue"
 WHOLE = ("thin", "complete")
@@ -45,7 +45,7 @@ class Swarm:
     spare: list[str]
 
     def models(self) -> dict[str, dict[str, Any]]:
-        items = httpx.get(f"{self.demo.site}/api/v1/models", timeout=10).json()["items"]
+        items = httpx.get(f"{self.demo.site}/api/v1/models", timeout=60).json()["items"]
         return {item["prefix"]: item for item in items}
 
     def until(self, holds: Callable[[dict[str, dict[str, Any]]], bool]) -> dict[str, dict[str, Any]]:
@@ -103,7 +103,7 @@ def stopping(folder: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
         for process in started:
             process.terminate()
         for process in started:
-            process.wait(60)
+            process.wait(120)
         for log in sorted(folder.glob("*.log")):
             sys.stderr.write(f"{log.name}\n{log.read_text()}")
 

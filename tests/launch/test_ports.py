@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,34 @@ def test_a_number_that_is_no_port_is_refused(port: int) -> None:
 def test_a_free_port_that_was_asked_for_is_used() -> None:
     port = ports.free_port()
     assert ports.site_port(port) == port
+
+
+def test_no_outgoing_connection_takes_a_free_port_before_its_program_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "ip_local_port_range"
+    monkeypatch.setattr(ports, "PASSING", said)
+    said.write_text("12000\t60999\n")
+    assert all(ports.FIRST_CHOSEN <= ports.free_port() < 12_000 for _ in range(50))
+    for everything in ("1024\t65535\n", "", "nonsense"):
+        said.write_text(everything)
+        assert ports.is_free(ports.free_port())
+    said.unlink()
+    assert ports.is_free(ports.free_port())
+
+
+def test_a_port_that_is_taken_is_not_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = tmp_path / "ip_local_port_range"
+    said.write_text("12000\t60999\n")
+    monkeypatch.setattr(ports, "PASSING", said)
+    asked: list[int] = []
+
+    def is_free(port: int) -> bool:
+        asked.append(port)
+        return len(asked) == 3
+
+    monkeypatch.setattr(ports, "is_free", is_free)
+    assert ports.free_port() == asked[2]
 
 
 def test_another_port_than_the_default_is_chosen_and_named(

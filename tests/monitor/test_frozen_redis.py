@@ -31,7 +31,7 @@ from monitor.live import group_of
 from tests.tabs import Tab
 
 ROOT = Path(__file__).parents[2]
-LONG_S = 90
+LONG_S = 180
 """For a process that takes a few seconds; one that waits for the frozen Redis never ends."""
 
 ASKS = """
@@ -110,6 +110,7 @@ def test_nobody_waits_for_a_redis_that_does_not_answer(valkey: Frozen) -> None:
     assert asked.stdout.splitlines() == [*told, "no task is sent", "no task is sent"], asked.stderr
 
 
+@pytest.mark.slow
 def test_a_redis_that_does_not_answer_is_waited_for_once_in_a_while(valkey: Frozen, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1_000.0
     monkeypatch.setattr(brief_cache, "monotonic", lambda: now)
@@ -122,7 +123,7 @@ def test_a_redis_that_does_not_answer_is_waited_for_once_in_a_while(valkey: Froz
 
     def cache() -> brief_cache.BriefCache:
         """Another thread has another one."""
-        return brief_cache.BriefCache(valkey.url, {"OPTIONS": {"socket_timeout": 0.2, "socket_connect_timeout": 0.2}})
+        return brief_cache.BriefCache(valkey.url, site.CACHES["default"])
 
     first, second = cache(), cache()
     first.set("a", 1)
@@ -138,7 +139,7 @@ def test_a_redis_that_does_not_answer_is_waited_for_once_in_a_while(valkey: Froz
     assert (first.get("a"), second.get("a")) == (1, 1)
 
 
-def test_a_redis_that_refuses_is_asked_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_that_refuses_is_asked_again_at_once() -> None:
     """To be refused costs nothing, and it may be back in a moment."""
     away = brief_cache.BriefCache(f"redis://127.0.0.1:{free_port()}/0", {})
     for _ in range(2):
@@ -146,9 +147,10 @@ def test_a_redis_that_refuses_is_asked_again_at_once(monkeypatch: pytest.MonkeyP
             away.get("a")
 
 
+@pytest.mark.slow
 @pytest.mark.django_db(transaction=True)
 async def test_an_open_page_outlives_a_quiet_while_and_a_frozen_redis(valkey: Frozen, settings) -> None:  # type: ignore[no-untyped-def]
-    patience_s = 0.3
+    patience_s = 2.0  # of commands that are answered, also on a busy machine
     layers: Any = site.CHANNEL_LAYERS
     (host,) = layers["default"]["CONFIG"]["hosts"]
     assert host["socket_timeout"] == site.REDIS_PATIENCE_S
@@ -156,14 +158,14 @@ async def test_an_open_page_outlives_a_quiet_while_and_a_frozen_redis(valkey: Fr
     settings.CHANNEL_LAYERS = {"default": {**layers["default"], "CONFIG": {"hosts": [host]}}}
     tab = Tab("/ws/overview")
     assert await tab.connect()
-    # Far longer than a command may take: what listens must not be taken for it.
-    assert await tab.nothing(5 * patience_s)
+    # Longer than a command may take: what listens must not be taken for it.
+    assert await tab.nothing(1.5 * patience_s)
     await _say("first")
     assert json.loads(await tab.text()) == "first"
     valkey.freeze()
     with pytest.raises(RedisError):
         await _say("lost or late")
-    assert await tab.nothing(5 * patience_s)
+    assert await tab.nothing(1.5 * patience_s)
     valkey.thaw()
     await _say("second")
     said = [json.loads(await tab.text())]

@@ -99,7 +99,7 @@ async def test_a_thousand_dead_peers_cost_one_wait_and_keep_no_living_one_from_b
     silent = [target(f"d{n}", Outcome.TIMEOUT, AT - n) for n in range(1_000)]
     dead = {t.peer_id for t in silent}
     waits = counted_waits(monkeypatch)
-    visits = (await visit_all(ask, [*living, *silent], silence_s=0.05))["m"]
+    visits = (await visit_all(ask, [*living, *silent], silence_s=1.0))["m"]
     assert len(waits) == 1, "one silence ends it"
     assert most <= VISITS_AT_ONCE
     assert all(visits[t.peer_id].answered for t in living)
@@ -107,15 +107,15 @@ async def test_a_thousand_dead_peers_cost_one_wait_and_keep_no_living_one_from_b
 
 
 async def test_a_crowd_that_answers_slowly_uses_up_its_own_time_and_not_the_crawl_s(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after another, so that all of them would take a hundred times the limit."""
+    """One after another, so that all of them would take fifty times the limit."""
     monkeypatch.setattr("monitor.probe.VISITS_AT_ONCE", 1)
 
     async def ask(who: str, prefix: str, span: Span) -> Visit:
-        await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
         return Visit(who, AT, Outcome.ANSWERED)
 
     crowd = [target(f"s{n}", Outcome.ANSWERED) for n in range(1_000)]
-    visits = (await visit_all(ask, crowd, silence_s=5.0, limit_s=0.05))["m"]
+    visits = (await visit_all(ask, crowd, silence_s=60.0, limit_s=1.0))["m"]
     assert 0 < len(visits) < 100 and crowd[0].peer_id in visits
 
 
@@ -254,5 +254,5 @@ async def test_what_a_server_said_before_it_fell_silent_is_not_lost() -> None:
         return Visit(who, AT, YES, span=span)
 
     both = Target("m", peer_id("a"), (OLD, CLAIM), 1, None, CLAIM)
-    visit = (await visit_all(ask, [both], silence_s=0.02))["m"][peer_id("a")]
+    visit = (await visit_all(ask, [both], silence_s=0.5))["m"][peer_id("a")]
     assert visit.answered and visit.span == OLD

@@ -52,7 +52,7 @@ async def test_honest_servers_agree(client: P2P, twins: list[Serving]) -> None:
     assert (audit.passed, audit.not_possible, audit.disagreements) == (2, 0, [])
     assert audit.in_words() == "audited 2 steps, all agreed"
     for server in twins[:2]:
-        await asyncio.wait_for(server.handler._idle.wait(), 20)
+        await asyncio.wait_for(server.handler._idle.wait(), 60)
 
 
 @pytest.mark.asyncio(loop_scope="module")

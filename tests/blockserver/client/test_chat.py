@@ -99,7 +99,7 @@ async def test_a_stopped_answer_counts_as_far_as_it_was_said(made: Conversation,
 
     made.sampling = Sampling(200)
     asking = asyncio.create_task(made.ask("5 17", show))
-    await asyncio.wait_for(said.wait(), 20)
+    await asyncio.wait_for(said.wait(), 60)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking

@@ -80,7 +80,7 @@ async def test_greedy_tokens_are_the_whole_models(
         tokens = [token async for token in model.generate(PROMPT, GREEDY_TEN)]
     assert tokens == local_tokens(tiny[1], PROMPT, 10)
     for server in lasting:
-        await asyncio.wait_for(server.handler._idle.wait(), 20)
+        await asyncio.wait_for(server.handler._idle.wait(), 60)
         assert server.handler.cache_tokens_left == 2 * 2 * 8192
 
 
@@ -134,7 +134,7 @@ async def test_a_generation_that_is_broken_off_leaves_nothing_on_the_servers(
         assert lasting[0].handler.sessions_active == 1
         await generation.aclose()
         for server in lasting:
-            await asyncio.wait_for(server.handler._idle.wait(), 20)
+            await asyncio.wait_for(server.handler._idle.wait(), 60)
             assert server.handler.cache_tokens_left == 2 * 2 * 8192
 
 

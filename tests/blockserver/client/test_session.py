@@ -158,7 +158,7 @@ async def test_a_session_that_a_server_ended_while_it_was_idle_goes_on_there(cli
         route = one.route
         lost = next(server for server in servers if server.peer_id == route[1].peer_id)
         lose(lost)
-        await asyncio.wait_for(one._chain[1].stream._reading, 20)
+        await asyncio.wait_for(one._chain[1].stream._reading, 60)
         outputs.append(await one.step(hidden(2, 1, 1)))
         assert (one.recoveries, one.route) == (0, route)
     for output, right in zip(outputs, expected, strict=True):
@@ -213,7 +213,7 @@ async def test_a_step_that_is_cancelled_leaves_the_session_as_it_was(
             last = next(server for server in servers if server.peer_id == one.route[-1].peer_id)
             patch.setattr(last.engine, "step", stuck)
             step = asyncio.create_task(one.step(hidden(2, 2, 1), hypo_ids=torch.tensor([1, 1])))
-            await asyncio.wait_for(reached.wait(), 20)
+            await asyncio.wait_for(reached.wait(), 60)
             step.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await step

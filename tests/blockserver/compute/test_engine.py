@@ -83,7 +83,7 @@ async def test_work_that_waits_ends_with_an_error_when_the_engine_stops(engine: 
 
     def hold(_: SpanModule) -> bool:
         entered.set()
-        return leave.wait(20)
+        return leave.wait(60)
 
     running = asyncio.ensure_future(engine.run(hold))
     await asyncio.to_thread(entered.wait, 20)

@@ -147,7 +147,7 @@ async def test_steps_of_others_are_done_between_the_chunks_of_a_prefill(
         order.append(hidden.shape[1])
         if len(order) == 1:
             loop.call_soon_threadsafe(ask)
-            asked.wait(20)
+            asked.wait(60)
         return forward(self, hidden, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Chunks, "size", lambda _, rows: 32)

@@ -49,7 +49,7 @@ class Running:
         return self.studio.voice
 
     def client(self, **options: Any) -> AsyncOpenAI:
-        return AsyncOpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, "timeout": 30, **options})
+        return AsyncOpenAI(base_url=f"{self.url}/v1", **{"api_key": "none", "max_retries": 0, "timeout": 60, **options})
 
     def local_text(self, messages: list[dict[str, str]], count: int) -> str:
         """What the whole model says, greedily."""
@@ -97,7 +97,7 @@ async def gateway(
             yield Running(address_of(listener), studio, known, whole, stop)
         finally:
             stop.set()
-            await asyncio.wait_for(task, 20)
+            await asyncio.wait_for(task, 60)
             model.close()
             studio.voice.close()
 

@@ -64,7 +64,7 @@ async def test_usage_comes_in_a_last_chunk_without_choices_where_it_is_asked_for
 
 
 async def test_a_stream_ends_with_done(running: Running) -> None:
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         answer = await client.post(f"{running.url}/v1/chat/completions", json={**GREEDY, "stream": True, "max_tokens": 3})
     lines = [line for line in answer.text.splitlines() if line]
     assert lines[-1] == "data: [DONE]"
@@ -223,7 +223,7 @@ async def test_an_unknown_model_is_not_found(running: Running) -> None:
 async def test_what_is_no_request_is_refused_in_the_same_shape(running: Running) -> None:
     json_type = {"Content-Type": "application/json"}
     chat = f"{running.url}/v1/chat/completions"
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=60) as client:
         answers = [
             (await client.post(chat, content=b"{", headers=json_type), 400, "invalid_json"),
             (await client.post(chat, content=b"[" * 100_000, headers=json_type), 400, "invalid_json"),
@@ -240,7 +240,7 @@ async def test_what_is_no_request_is_refused_in_the_same_shape(running: Running)
 
 async def test_health_and_metrics(running: Running) -> None:
     await running.client().chat.completions.create(**GREEDY)
-    async with httpx.AsyncClient(base_url=running.url) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         assert (await client.get("/livez")).text == "ok\n"
         running.studio.sight.looked([], 0.0)
         assert (await client.get("/readyz")).text == "[+]swarm ok\n[+]blocks ok\n"

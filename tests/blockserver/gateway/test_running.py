@@ -50,9 +50,9 @@ async def test_a_gateway_finds_its_servers_and_says_when_they_are_gone(
     async with (
         asyncio.timeout(120),
         living_gateway(speaking[0], tmp_path, coordinator=site.url) as gateway,
-        httpx.AsyncClient(base_url=gateway.url, timeout=30) as client,
+        httpx.AsyncClient(base_url=gateway.url, timeout=60) as client,
     ):
-        asked = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=30)
+        asked = openai.AsyncOpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0, timeout=60)
         assert await ready(client, 200) == "[+]swarm ok\n[+]blocks ok\n"
 
         async def ask() -> str | None:

@@ -244,6 +244,7 @@ async def test_leases_that_cannot_be_loaded_end_no_server_and_unload_nothing(
                     await eventually(lambda asked=asked: len(said(told, "hint")) >= asked + 3)  # type: ignore[misc]
                 told.answers["/api/v1/hint"] = move(2, 6)
                 await until(reader, online(Span(2, 6)))
+                await eventually(lambda: caplog.text.count("ONLINE with") == 2)  # Said when all has been announced.
         assert len(said(told, "accept")) >= 1
     assert caplog.text.count("ONLINE with") == 2 and "ONLINE with blocks 0–3" in caplog.text
 
@@ -292,7 +293,7 @@ async def test_stopping_does_not_wait_for_loading(folder: Path, loads: Loads) ->
         task = asyncio.create_task(serve(await config(boot, folder, num_blocks=4), stop))
         await until(reader, lambda seen: bool(seen.servers))
         stop.set()
-        await asyncio.wait_for(task, 15)
+        await asyncio.wait_for(task, 60)
         (server,) = (await until(reader, lambda seen: bool(seen.servers))).servers
         assert server.state is PeerState.LEAVING
 

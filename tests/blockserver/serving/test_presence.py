@@ -21,7 +21,7 @@ from swarm.dht.probe import visit
 from swarm.errors import Unreachable
 from swarm.snapshot import Model, PeerState
 from swarm.wire.spans import Span
-from tests.blockserver.living import PREFIX, config, eventually, online, serving, until
+from tests.blockserver.living import PATIENCE_S, PREFIX, config, eventually, online, serving, until
 from tests.loopback import nodes, reader_of
 
 SPAN = Span(0, 4)
@@ -42,7 +42,7 @@ async def answers(reader: Node, peer_id: str) -> bool:
     return (await visit(reader.p2p, peer_id, PREFIX, SPAN)).answered
 
 
-async def until_it_answers(reader: Node, peer_id: str, within_s: float = 30.0) -> None:
+async def until_it_answers(reader: Node, peer_id: str, within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while not await answers(reader, peer_id):
         assert time.monotonic() < deadline, "it never answered again"
@@ -153,10 +153,10 @@ async def test_a_bootstrap_peer_outlives_its_p2pd(tmp_path: Path) -> None:
     assert newcomer.known_peers() == {address.rsplit("/", 1)[1]}
     await newcomer.stop()
     stop.set()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, PATIENCE_S)
 
 
-async def _entered(address: str, within_s: float = 20.0) -> Node:
+async def _entered(address: str, within_s: float = PATIENCE_S) -> Node:
     deadline = time.monotonic() + within_s
     while True:
         try:

@@ -123,6 +123,7 @@ async def test_it_changes_its_model_for_a_lease_and_serves_and_announces_one_at_
                 (first,) = (await until(reader, online(Span(0, 4)))).servers
                 peer = first.peer_id
                 assert (await read_index(reader))[0] == {"tiny": ModelRecord(6, None)}, "what it only offers is not announced"
+                await eventually(ready.exists)  # It is written when all has been announced, the blocks first.
                 assert json.loads(ready.read_text())["model"] == "tiny"
                 asked = said(told, "hint")[-1]
                 assert (asked["model"], asked["also"]) == ("tiny", [{"model": "other", "num_blocks_max": 4, **ALL}])

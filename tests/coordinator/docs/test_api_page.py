@@ -35,7 +35,7 @@ def typed(command: str, site: str) -> str:
     """What a person sees who types it, with this test's site in place of the configured one."""
     assert settings.SEPAL_URL in command
     done = subprocess.run(
-        ["bash", "-c", command.replace(settings.SEPAL_URL, site)], capture_output=True, text=True, timeout=30, check=True
+        ["bash", "-c", command.replace(settings.SEPAL_URL, site)], capture_output=True, text=True, timeout=60, check=True
     )
     return done.stdout
 

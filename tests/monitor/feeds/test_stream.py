@@ -48,12 +48,12 @@ class Listener:
 
     async def open(self) -> None:
         await self._connection.send_input({"type": "http.request", "body": b""})
-        self.start = await self._connection.receive_output(timeout=10)
+        self.start = await self._connection.receive_output(timeout=60)
 
     async def next(self) -> str:
         """What stands before the next empty line."""
         while "\n\n" not in self._text:
-            self._text += (await self._connection.receive_output(timeout=10))["body"].decode()
+            self._text += (await self._connection.receive_output(timeout=60))["body"].decode()
         said, self._text = self._text.split("\n\n", 1)
         return said
 
@@ -63,7 +63,7 @@ class Listener:
 
     async def leave(self) -> None:
         await self._connection.send_input({"type": "http.disconnect"})
-        await self._connection.wait(timeout=10)
+        await self._connection.wait(timeout=60)
 
 
 @contextlib.asynccontextmanager
