@@ -94,7 +94,8 @@ def test_what_happens_if_one_leaves(sepal_hints: Sepal) -> None:
     seen(model(12, server("a", 0, 6), server("b", 6, 12)))
     assert "the model stops: blocks 6–11 would have no server" in sepal_hints("--leaves", peer_id("b")).stdout
     assert json.loads(sepal_hints("--leaves", peer_id("c"), "--json").stdout)["items"][0]["without"] is None
-    assert sepal_hints("--leaves", "me").exit_code == 1
+    refused = sepal_hints("--leaves", "me")
+    assert (refused.exit_code, refused.stdout) == (2, "") and "--leaves me: say a peer id" in refused.stderr
 
 
 def test_a_model_that_nobody_announces_is_named(sepal_hints: Sepal) -> None:
