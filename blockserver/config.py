@@ -109,7 +109,7 @@ class ServeConfig(LoadConfig):
     min_dwell_s: float = 600.0
     """A lease that fills no hole is declined until the present blocks were served so long: a move costs minutes of loading."""
 
-    drain_s: float = 18.0
+    drain_s: float = 16.0
     """On SIGTERM: how long sessions may take to end. With the announcement and p2pd's end this stays below 30 s."""
 
     throughput: str | float = "auto"

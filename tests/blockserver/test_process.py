@@ -83,7 +83,8 @@ async def test_a_server_says_what_it_found_and_leaves_in_order(tiny: tuple[Path,
 
 def test_leaving_in_order_ends_within_what_an_operator_and_a_service_manager_are_promised() -> None:
     (drain,) = [field.default for field in fields(ServeConfig) if field.name == "drain_s"]
-    assert OFFLINE_TIMEOUT_S + drain + GIVE_UP_HANDLER_S < 30.0
+    # For what still runs, for the last announcement, for sessions, for the handler.
+    assert 2 * OFFLINE_TIMEOUT_S + drain + GIVE_UP_HANDLER_S <= 30.0
 
 
 async def test_a_second_signal_ends_it_at_once(tiny: tuple[Path, PreTrainedModel], tmp_path: Path) -> None:
