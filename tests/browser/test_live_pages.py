@@ -18,6 +18,7 @@ from playwright.sync_api import Page, WebSocketRoute, expect
 from redis import Redis
 
 from coordinator.launch.binaries import valkey_program
+from tests.browser.conftest import leave
 from tests.browser.test_pages import HOLE, WHOLE, push, settled, store_and_push, whole, with_a_hole
 from tests.monitor.seeding import seed
 from tests.sites import ROOT, running_site
@@ -229,4 +230,4 @@ def test_open_pages_outlive_a_restart_of_redis(open_page: Open, own_redis: OwnRe
         # Without Redis a page still opens, says that it is not live, and has the facts.
         other = open_page(f"{address}/m/tiny-hf", base=address)
         expect(other.locator("h1")).to_contain_text(HOLE)
-        other.context.close()
+        leave(page, other)

@@ -20,10 +20,14 @@ from tests.launch.conftest import LIMIT_S
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    serving = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()", "serve"])
+    program = "import signal; print(flush=True); signal.pause()"
+    serving = subprocess.Popen([sys.executable, "-c", program, "serve"], stdout=subprocess.PIPE)
+    # For a moment after it was started the kernel does not say with which words.
+    assert serving.stdout is not None and serving.stdout.readline()
     yield serving
     serving.kill()
     serving.wait(LIMIT_S)
+    serving.stdout.close()
 
 
 def record(folder: Path, pid: int, **changes: Any) -> None:
