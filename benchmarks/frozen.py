@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator
@@ -37,6 +36,7 @@ from swarm.snapshot import PeerState, Snapshot
 from swarm.wire.codec import encode
 from swarm.wire.records import ModelRecord, ServerRecord, ServerState
 from swarm.wire.spans import Span
+from tests.loopback import frozen
 
 BLOCKS = 24
 BOOTSTRAPS, SERVERS = (0, 1), (2, 3, 4)
@@ -111,18 +111,6 @@ async def serve(node: Node, span: Span) -> None:
     await declare_model(node, "m", ModelRecord(BLOCKS, None), LIFE_S)
 
 
-@contextlib.contextmanager
-def frozen(nodes: list[Node]) -> Iterator[None]:
-    pids = [node.p2p._child.pid for node in nodes]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
-
-
 def crawl_once(crawler: Crawler, previous: Snapshot | None) -> tuple[Snapshot | None, dict[str, Any]]:
     Timed.stages.clear()
     began = time.perf_counter()
@@ -150,7 +138,7 @@ def run(case: str, count: int, crawls: int) -> list[dict[str, Any]]:
     rows = []
     try:
         previous, _ = crawl_once(crawler, None)
-        with frozen([nodes[number] for number in CASES[case]]):
+        with frozen(*(nodes[number] for number in CASES[case])):
             for turn in range(crawls):
                 previous, row = crawl_once(crawler, previous)
                 rows.append({"case": case, "crawl": f"{turn + 1}.", **row})

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
 
 from hivemind.dht.routing import DHTID
 from hivemind.utils import get_dht_time
@@ -44,3 +46,16 @@ async def plant(writer: Node, at: Node, key: str, subkey: object, value: bytes, 
         at.p2p.peer_id, [DHTID.generate(key)], [value], [expires_at], None if subkey is None else [subkey]
     )
     return bool(stored and stored[0])
+
+
+@contextlib.contextmanager
+def frozen(*some: Node) -> Iterator[None]:
+    """Their p2pds: connections stay open, and nothing comes out of them."""
+    pids = [node.p2p._child.pid for node in some]
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)

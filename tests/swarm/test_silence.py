@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from hivemind.dht.routing import DHTID
@@ -15,31 +11,18 @@ from hivemind.proto import dht_pb2
 
 from swarm.dht import bulk, entrances
 from swarm.dht.canary import sings
-from swarm.dht.node import Node, NodeConfig, start_node
+from swarm.dht.node import NodeConfig, start_node
 from swarm.dht.reading import read_keys
 from swarm.dht.roll_call import call_the_roll
 from swarm.dht.silence import Silence
 from swarm.wire.codec import encode
-from tests.loopback import nodes, plant, reader_of
+from tests.loopback import frozen, nodes, plant, reader_of
 from tests.swarm.asked import asked_of
 from tests.swarm.test_foreign import Stub, reader
 from tests.swarms import peer_id
 
 PATIENCE_S = 30.0
 KEY = "m.0"
-
-
-@contextmanager
-def frozen(*some: Node) -> Iterator[None]:
-    """Their p2pds: connections stay open, and nothing comes out of them."""
-    pids = [node.p2p._child.pid for node in some]
-    for pid in pids:
-        os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        for pid in pids:
-            os.kill(pid, signal.SIGCONT)
 
 
 def test_who_speaks_is_not_silent_and_who_was_silent_is_a_suspect_in_the_next_crawl() -> None:
